@@ -31,9 +31,9 @@ class Ability(StrEnum):
 
 @frozen
 class _Type:
-    """A type of Iceberg. ``first_minors`` has, by version of Spark, the first Iceberg 1.x that reads
-    it; ``curves_minor`` is the first that has it on curves, also where it is null. Only files of
-    these ``formats`` can hold it.
+    """A type of Iceberg. ``first_minors`` has, by version of Spark, the first Iceberg 1.x that
+    reads it; ``curves_minor`` is the first that has it on curves, also where it is null. Only files
+    of these ``formats`` can hold it.
     """
 
     first_minors: Mapping[str, int]

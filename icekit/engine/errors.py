@@ -96,7 +96,8 @@ def view_error(table: Identifier) -> NotATable:
 
 
 _ABORTED = rf"(?:Job aborted due to stage failure: (?:{TASK})?)?"
-# The checks of Iceberg and of the JDK have one class for all that is wrong with what they are given.
+# The checks of Iceberg and of the JDK have one class for all that is wrong with what they are
+# given.
 _CHECKS = ("IllegalArgumentException", "IllegalStateException", "ValidationException")
 _EXECUTOR_LOST = (
     "ExecutorDeadException",

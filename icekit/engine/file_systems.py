@@ -1,5 +1,5 @@
-"""List folders and look files up without a JVM: a disk of this machine by the standard library, other
-storage by the file system that pyiceberg makes from the catalog's properties.
+"""List folders and look files up without a JVM: a disk of this machine by the standard library,
+other storage by the file system that pyiceberg makes from the catalog's properties.
 """
 
 from __future__ import annotations
@@ -257,7 +257,9 @@ class CatalogFiles(FileSystem):
 
 
 def file_system_of_io(io: Any) -> FileSystem | None:
-    """The files that a pyiceberg FileIO reaches; None for one that is neither pyarrow's nor fsspec's."""
+    """The files that a pyiceberg FileIO reaches; None for one that is neither pyarrow's nor
+    fsspec's.
+    """
     if hasattr(io, "fs_by_scheme"):
         return CatalogFiles(ArrowFiles(io.fs_by_scheme))
     if hasattr(io, "get_fs"):

@@ -37,7 +37,7 @@ class Packed:
     size_in_bytes: int
 
     def __str__(self) -> str:
-        files_by_kind = self.contents.files
+        files_by_kind = self.contents.file_counts
         kind_counts = ", ".join(
             f"{number:,} {kind}" for kind, number in files_by_kind.most_common()
         )
@@ -48,7 +48,8 @@ class Packed:
         ]
         if missing_paths := self.contents.missing_paths:
             lines.append(
-                f"  {count(len(missing_paths), 'file')} of the table do not exist: {missing_paths[0]}"
+                f"  {count(len(missing_paths), 'file')} of the table do not exist: "
+                f"{missing_paths[0]}"
             )
         if self.is_redacted:
             lines.append(f"  still readable: {REMAINS}")
@@ -107,7 +108,7 @@ def pack(
             source.read,
             with_data=data,
             redact=redact,
-            progress=progress,
+            report_progress=progress,
         )
     return Packed(name, file, contents, data, redact, file.stat().st_size)
 

@@ -38,12 +38,13 @@ class PlannedRewrite:
     """The planner's answer for a rewrite: groups, files, bytes and rows in, files out; a rollup,
     whatever the table's size.
 
-    ``files_out`` is without what comes of the ``moved`` files. ``is_upper_bound``: fewer files come out
-    where deletes leave nothing of a task. ``is_estimate``: rows are sorted, or a file may become larger
-    than it should be, so that only writing it tells. ``scoped_deletes`` are the delete files
-    that name one of the data files, and ``oversized_in`` and ``oversized_out`` the files before and
-    after that a later plan would call oversized. A writer ends a file at ``max_file_bytes``.
-    ``ranges`` are those of :meth:`RewriteGroups.ranges`, if they were requested.
+    ``files_out`` is without what comes of the ``moved`` files. ``is_upper_bound``: fewer files come
+    out where deletes leave nothing of a task. ``is_estimate``: rows are sorted, or a file may
+    become larger than it should be, so that only writing it tells. ``scoped_deletes`` are the
+    delete files that name one of the data files, and ``oversized_in`` and ``oversized_out`` the
+    files before and after that a later plan would call oversized. A writer ends a file at
+    ``max_file_bytes``. ``ranges`` are those of :meth:`RewriteGroups.ranges`, if they were
+    requested.
     """
 
     groups: int
@@ -126,8 +127,9 @@ def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) 
 
 @frozen
 class RewriteGroups:
-    """The groups that Iceberg's planner makes of the files of a rewrite, a Java list; ``left_out_count``
-    is the number of groups of files of older specs, which its filter also selects.
+    """The groups that Iceberg's planner makes of the files of a rewrite, a Java list;
+    ``left_out_count`` is the number of groups of files of older specs, which its filter also
+    selects.
 
     ``java`` counts what comes of the groups, and ``planner`` has the bounds of their files.
     """
@@ -166,13 +168,13 @@ def plan_rewrite(
     file_order_column: str | None = None,
     bounds_columns: Sequence[str] = (),
 ) -> RewriteGroups:
-    """Iceberg's plan of a rewrite of a snapshot's data files; ``table`` and ``snapshot`` are objects
-    of its API, and errors are the engine's own.
+    """Iceberg's plan of a rewrite of a snapshot's data files; ``table`` and ``snapshot`` are
+    objects of its API, and errors are the engine's own.
 
     ``stays_in_spec`` leaves out files of older specs, which a filter for partitions also selects
     where their column bounds allow it. The data files of a partition are taken in the order of the
-    column ``file_order_column``; the groups have the bounds of the columns ``bounds_columns``. Options that the
-    planner does not know are ignored.
+    column ``file_order_column``; the groups have the bounds of the columns ``bounds_columns``.
+    Options that the planner does not know are ignored.
     """
     planner = java_object(
         spark,

@@ -32,8 +32,8 @@ def profile(name: str, embedded: str) -> dict[str, str]:
     if properties is None:
         hint = nearest(name, [embedded, *profiles], count=1) or _all_catalogs(profiles, embedded)
         raise ProfileError(
-            f"No catalog {name!r} is configured{hint} {_search_path_sentence()} Add it to .pyiceberg.yaml, or "
-            f"set PYICEBERG_CATALOG__{name.upper()}__URI."
+            f"No catalog {name!r} is configured{hint} {_search_path_sentence()} Add it to "
+            f".pyiceberg.yaml, or set PYICEBERG_CATALOG__{name.upper()}__URI."
         )
     if not isinstance(properties, Mapping):
         raise ProfileError(
@@ -148,8 +148,8 @@ def _profile_error(error: Exception) -> ProfileError:
             "the file or in a variable PYICEBERG_…"
         )
     return ProfileError(
-        f"PyIceberg's configuration cannot be read: {problem_text}. Correct .pyiceberg.yaml, or the "
-        "variables PYICEBERG_…."
+        f"PyIceberg's configuration cannot be read: {problem_text}. Correct .pyiceberg.yaml, or "
+        "the variables PYICEBERG_…."
     )
 
 
@@ -158,6 +158,6 @@ def _forbidden_character(error: Any) -> str:
     character = error.character if isinstance(error.character, int) else ord(error.character)
     kind_text = "the control character " if unicodedata.category(chr(character)) == "Cc" else ""
     return (
-        f"character {error.position + 1:,} of the file is {kind_text}U+{character:04X}, which YAML does "
-        "not allow"
+        f"character {error.position + 1:,} of the file is {kind_text}U+{character:04X}, which YAML "
+        "does not allow"
     )

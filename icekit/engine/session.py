@@ -192,8 +192,9 @@ def _own_session(conf: SparkCatalogConf, extra_settings: Mapping[str, str]) -> S
             output = scrub(log.read_text(errors="replace"))
             error.add_note(output)  # in the trace of --debug
             raise SparkUnavailable(
-                f"Spark did not start: {_start_failure(output) or type(error).__name__}. Check Java (17 to "
-                "22), that Maven packages can be fetched, and ICEKIT_SPARK_CONF, then try again."
+                f"Spark did not start: {_start_failure(output) or type(error).__name__}. Check "
+                "Java (17 to 22), that Maven packages can be fetched, and ICEKIT_SPARK_CONF, then "
+                "try again."
             ) from None
     add_catalog(_own_spark, conf)
     return _own_spark
@@ -320,10 +321,10 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
                 sorted(key.removeprefix(f"{setting_prefix}.") for key in secret_settings)
             )
             raise ProfileError(
-                f"Profile {setting_prefix.rpartition('.')[2]!r} cannot be used in this session: it is a "
-                f"remote one with an event log, and Spark would write {keys} there in plain text. "
-                f"Put {setting_prefix} and the settings under it into the cluster's own configuration, or "
-                "turn spark.eventLog.enabled off."
+                f"Profile {setting_prefix.rpartition('.')[2]!r} cannot be used in this session: it "
+                f"is a remote one with an event log, and Spark would write {keys} there in plain "
+                f"text. Put {setting_prefix} and the settings under it into the cluster's own "
+                "configuration, or turn spark.eventLog.enabled off."
             )
         else:
             secret_settings = {}
@@ -349,9 +350,9 @@ def _open_catalog(spark: SparkSession, setting_prefix: str, conf: SparkCatalogCo
         java_session.sessionState().catalogManager().catalog(setting_prefix.rpartition(".")[2])
     except Exception as error:
         raise CatalogUnreachable(
-            f"Spark cannot open catalog {setting_prefix.rpartition('.')[2]!r}: {reason(error)}. Check the "
-            "profile and the network; if the session was started without the catalog's packages "
-            f"({', '.join(conf.packages)}), start a new process, or restart the kernel."
+            f"Spark cannot open catalog {setting_prefix.rpartition('.')[2]!r}: {reason(error)}. "
+            "Check the profile and the network; if the session was started without the catalog's "
+            f"packages ({', '.join(conf.packages)}), start a new process, or restart the kernel."
         ) from None
     finally:
         if previous_session.isDefined():

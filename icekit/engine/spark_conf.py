@@ -88,8 +88,9 @@ def require_runtime(version: str, installation: str, remedy: str) -> None:
     """
     if not has_runtime(version):
         raise SparkUnavailable(
-            f"This {installation} has Spark {version}, for which Iceberg has no runtime: the newest that "
-            f"works is Spark {NEWEST_SPARK}. {remedy} look, plan and report work without Spark."
+            f"This {installation} has Spark {version}, for which Iceberg has no runtime: the "
+            f"newest that works is Spark {NEWEST_SPARK}. {remedy} look, plan and report work "
+            "without Spark."
         )
 
 
@@ -131,8 +132,8 @@ def spark_conf(name: str, properties: Mapping[str, str]) -> SparkCatalogConf:
         hints = "".join(nearest(key, _KNOWN, count=1) for key in untranslatable_keys)
         raise ProfileError(
             f"Profile {name!r} has keys with no Spark equivalent: "
-            f"{', '.join(sorted(untranslatable_keys))}{hints or '.'} Remove them, or give the Spark setting "
-            "as spark.<key>."
+            f"{', '.join(sorted(untranslatable_keys))}{hints or '.'} Remove them, or give the "
+            "Spark setting as spark.<key>."
         )
     if "client.assume-role.arn" in settings:
         settings["client.factory"] = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"

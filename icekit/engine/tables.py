@@ -127,7 +127,8 @@ def read_or_refuse(location: str, read: Callable[[], bytes]) -> bytes:
         raise MetadataUnreadable(f"{location} cannot be read: {first_line(error)}.") from None
 
 
-# pyarrow has no class for it: "When reading …: AWS Error ACCESS_DENIED during HeadObject operation: …".
+# pyarrow has no class for it: "When reading …: AWS Error ACCESS_DENIED during HeadObject operation:
+# …".
 _FORBIDDEN_BY_AWS = re.compile(
     r"(?:.{0,3000}: )?AWS Error (?:ACCESS_DENIED|SIGNATURE_DOES_NOT_MATCH|INVALID_ACCESS_KEY_ID) "
     r"during \w+ operation\b.*",
@@ -384,7 +385,8 @@ class ProfileTables(Tables):
         path = (url.database or ":memory:").removeprefix("file:")
         if ":memory:" not in path and "mode" not in url.query and not Path(path).exists():
             raise ProfileError(
-                f"Catalog {self.name!r}: there is no database {path}. Correct the uri of the profile."
+                f"Catalog {self.name!r}: there is no database {path}. Correct the uri of the "
+                "profile."
             )
 
     def _check_name(self) -> None:

@@ -35,7 +35,7 @@ from icekit.health.facts.writer_states import WriterLog, staged_writes
 from icekit.health.storage.missing import ObservedSnapshot
 from icekit.iceberg import metadata
 from icekit.iceberg.definition import Flaw, MetadataFlaw
-from icekit.iceberg.dropped_fields import fields_hiding_files
+from icekit.iceberg.dropped_fields import fields_blocking_files_table
 from icekit.iceberg.key_fields import misread_fields
 from icekit.iceberg.manifests import (
     Record,
@@ -104,8 +104,10 @@ def observe(
     # Spark does not even open the metadata tables of a table that it cannot read. Where the column of
     # a partition field was dropped, they do not have its values, or fail.
     current_columns = metadata.columns(meta, metadata.schema_of(meta))
-    has_hidden_files = bool(fields_hiding_files(specs_by_id.values(), current_columns)) or any(
-        specs_by_id[manifest["partition_spec_id"]].dropped_fields for manifest in manifests
+    has_hidden_files = bool(
+        fields_blocking_files_table(specs_by_id.values(), current_columns)
+    ) or any(
+        specs_by_id[manifest["partition_spec_id"]].dropped_column_fields for manifest in manifests
     )
     collector = "local" if is_unreadable or has_hidden_files else collector
     rollup, used_collector = _count_files(
@@ -194,7 +196,7 @@ def _definition_fields(
 
 def _file_fields(rollup: Rollup, properties: Mapping[str, str]) -> dict[str, Any]:
     """The fields of :class:`TableFacts` that count files."""
-    target_bytes = metadata.number(properties, "commit.manifest.target-size-bytes")
+    target_bytes = metadata.number_property(properties, "commit.manifest.target-size-bytes")
     return {
         "data_edges": rollup.bucket_edges,
         "groups": rollup.groups(),
@@ -217,7 +219,7 @@ def _misread_keys(meta: metadata.Json, rollup: Rollup) -> tuple[str, ...]:
 
 def _new_rollup(observed_snapshot: ObservedSnapshot, size_ratios: Iterable[float]) -> Rollup:
     meta = observed_snapshot.metadata
-    target_bytes = metadata.number(metadata.properties_of(meta), metadata.TARGET)
+    target_bytes = metadata.number_property(metadata.properties_of(meta), metadata.TARGET)
     rollup_arguments = (
         observed_snapshot.manifests,
         observed_snapshot.specs,

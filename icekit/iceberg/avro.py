@@ -24,31 +24,33 @@ _BLOCK_BYTES = 64_000
 
 def header_of(raw: bytes) -> Header:
     """The header of an Avro file; raises ValueError for another file."""
-    return _header_and_start(raw)[0]
+    return _header_and_block_offset(raw)[0]
 
 
 def records_of(raw: bytes) -> Iterator[Record]:
     """The records of an Avro file, in their stored form."""
     import fastavro
 
-    header, first_block = _header_and_start(raw)
-    plain_header = {**header, SCHEMA: _plain_schema(header[SCHEMA]).json_text}
-    plain_file = (
-        _encoded_header(plain_header, raw[first_block - _SYNC_BYTES : first_block])
-        + raw[first_block:]
+    header, first_block_offset = _header_and_block_offset(raw)
+    header_without_logical_types = {**header, SCHEMA: _plain_schema(header[SCHEMA]).schema_json}
+    plain_file_bytes = (
+        _encoded_header(
+            header_without_logical_types, raw[first_block_offset - _SYNC_BYTES : first_block_offset]
+        )
+        + raw[first_block_offset:]
     )
-    for record in fastavro.reader(io.BytesIO(plain_file)):
+    for record in fastavro.reader(io.BytesIO(plain_file_bytes)):
         assert isinstance(record, dict)
         yield record
 
 
 def rewrite(
     raw: bytes,
-    change: Callable[[Record], None],
+    change_record: Callable[[Record], None],
     change_header: Callable[[Header], Header] | None = None,
 ) -> bytes:
-    """The same Avro file after ``change`` to each record, and after ``change_header``, which must
-    not change how records are stored. The codec stays.
+    """The same Avro file after ``change_record`` to each record, and after ``change_header``, which
+    must not change how records are stored. The codec stays.
 
     For corrupt bytes, raises an error of any kind, as decoders do.
     """
@@ -56,7 +58,7 @@ def rewrite(
 
     def changed_records() -> Iterator[Record]:
         for record in records_of(raw):
-            change(record)
+            change_record(record)
             yield record
 
     header = header_of(raw)
@@ -70,13 +72,13 @@ def rewrite(
         sync_interval=_BLOCK_BYTES,
         sync_marker=sync_marker,
     )
-    new_file = out.getvalue()
-    blocks = new_file[_header_and_start(new_file)[1] :]
+    new_file_bytes = out.getvalue()
+    block_bytes = new_file_bytes[_header_and_block_offset(new_file_bytes)[1] :]
     new_header = change_header(header) if change_header else header
-    return _encoded_header(new_header, sync_marker) + blocks
+    return _encoded_header(new_header, sync_marker) + block_bytes
 
 
-def _header_and_start(raw: bytes) -> tuple[Header, int]:
+def _header_and_block_offset(raw: bytes) -> tuple[Header, int]:
     """The header, and where the first block begins."""
     import fastavro
 
@@ -103,21 +105,21 @@ def _encoded_header(header: Header, sync_marker: bytes) -> bytes:
 class _PlainSchema(NamedTuple):
     """A schema without its logical types: its JSON, and what fastavro makes of that."""
 
-    json_text: bytes
+    schema_json: bytes
     parsed_schema: Any
 
 
 @lru_cache(maxsize=100)  # the manifests of a table share a few
-def _plain_schema(text: bytes) -> _PlainSchema:
+def _plain_schema(schema_json: bytes) -> _PlainSchema:
     import fastavro
 
-    schema = _without_logical_types(json.loads(text))
-    return _PlainSchema(json.dumps(schema).encode(), fastavro.parse_schema(schema))
+    plain_schema = _without_logical_types(json.loads(schema_json))
+    return _PlainSchema(json.dumps(plain_schema).encode(), fastavro.parse_schema(plain_schema))
 
 
 def _without_logical_types(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_without_logical_types(branch) for branch in schema]
+        return [_without_logical_types(union_branch) for union_branch in schema]
     if not isinstance(schema, dict):
         return schema
     plain_schema = {key: value for key, value in schema.items() if key != "logicalType"}
@@ -126,7 +128,7 @@ def _without_logical_types(schema: Any) -> Any:
             plain_schema[key] = _without_logical_types(plain_schema[key])
     if "fields" in plain_schema:
         plain_schema["fields"] = [
-            {**field, "type": _without_logical_types(field["type"])}
-            for field in plain_schema["fields"]
+            {**record_field, "type": _without_logical_types(record_field["type"])}
+            for record_field in plain_schema["fields"]
         ]
     return plain_schema

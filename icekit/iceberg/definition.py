@@ -70,7 +70,7 @@ class PartitionSpec:
         return not self.active_fields
 
     @property
-    def dropped_fields(self) -> tuple[str, ...]:
+    def dropped_column_fields(self) -> tuple[str, ...]:
         """The fields whose column was dropped from the table."""
         return tuple(f.name for f in self.active_fields if f.source is None)
 
@@ -85,10 +85,9 @@ def dropped_field_warning(field_names: Iterable[str]) -> str:
     names_sql = ", ".join(map(identifier, field_names))
     return (
         f"The column of partition field {names_sql} was dropped while deletes apply to files of "
-        "these "
-        "partitions. Any commit of any writer may change which rows they delete, because Iceberg "
-        "writes nulls for such partitions; only a rewrite of all data files in one commit ends "
-        "this."
+        "these partitions. Any commit of any writer may change which rows they delete, because "
+        "Iceberg writes nulls for such partitions; only a rewrite of all data files in one commit "
+        "ends this."
     )
 
 
@@ -100,15 +99,17 @@ _POSITION_DELETES = frozenset(
 _VECTORS = frozenset({"content_offset", "content_size_in_bytes"})
 
 
-def named_as_columns_of_position_deletes(
+def position_deletes_name_clashes(
     specs: Iterable[PartitionSpec], format_version: int
 ) -> tuple[str, ...]:
     """Partition fields, of any spec, whose name is that of a column of Iceberg's metadata table
     ``position_deletes``, which the engine then cannot read or rewrite.
     """
-    columns = _POSITION_DELETES | (_VECTORS if format_version >= 3 else frozenset())
-    names = (field.name for spec in specs for field in spec.fields)
-    return tuple(dict.fromkeys(name for name in names if name in columns))
+    column_names = _POSITION_DELETES | (_VECTORS if format_version >= 3 else frozenset())
+    field_names = (field.name for spec in specs for field in spec.fields)
+    return tuple(
+        dict.fromkeys(field_name for field_name in field_names if field_name in column_names)
+    )
 
 
 @frozen
@@ -180,13 +181,12 @@ def other_optimizer(properties: Mapping[str, str], location: str) -> OtherOptimi
         )
     if properties.get("self-optimizing.enabled", "").lower() == "false":
         return None
-    for prefix, name in _MANAGED:
-        if property_names := sorted(key for key in properties if key.startswith(prefix)):
+    for property_prefix, service_name in _MANAGED:
+        if property_names := sorted(key for key in properties if key.startswith(property_prefix)):
             return OtherOptimizer(
-                name,
-                f"the table property {property_names[0]} is of {name}, which may compact and "
-                "expire the "
-                "table",
+                service_name,
+                f"the table property {property_names[0]} is of {service_name}, which may compact "
+                "and expire the table",
             )
     return None
 

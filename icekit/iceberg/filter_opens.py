@@ -18,10 +18,10 @@ class FileRange(NamedTuple):
 
     low: Any
     high: Any
-    rows: int = 1
+    row_count: int = 1
 
 
-def mean_opens(ranges: Sequence[FileRange]) -> float:
+def mean_file_opens(ranges: Sequence[FileRange]) -> float:
     """The mean number of these files that a filter ``column = value`` opens, for the values of
     their rows: 1 if no two ranges overlap, all if they are the same.
 
@@ -30,28 +30,30 @@ def mean_opens(ranges: Sequence[FileRange]) -> float:
     """
     if not ranges:
         return 0.0
-    spans = _integer_spans(ranges)
-    overlaps = _Overlaps(spans)
-    weights = [max(file_range.rows, 1) for file_range in ranges]
-    total_opens = sum(
-        weight * overlaps.length_between(low, high) / (high - low)
-        for weight, (low, high) in zip(weights, spans, strict=True)
+    integer_spans = _integer_spans(ranges)
+    overlaps = _Overlaps(integer_spans)
+    row_weights = [max(file_range.row_count, 1) for file_range in ranges]
+    weighted_opens = sum(
+        weight * overlaps.total_length_between(low, high) / (high - low)
+        for weight, (low, high) in zip(row_weights, integer_spans, strict=True)
     )
-    return min(max(total_opens / sum(weights), 1.0), float(len(ranges)))
+    return min(max(weighted_opens / sum(row_weights), 1.0), float(len(ranges)))
 
 
-def opens_among(ranges: Sequence[FileRange], file_count: int) -> float:
+def file_opens_from_sample(ranges: Sequence[FileRange], file_count: int) -> float:
     """The mean number of files that such a filter opens among ``file_count``, of which these are a
     random sample.
     """
-    return opens_of_share(mean_opens(ranges) / max(len(ranges), 1), len(ranges), file_count)
+    return file_opens_from_share(
+        mean_file_opens(ranges) / max(len(ranges), 1), len(ranges), file_count
+    )
 
 
-def opens_of_share(share: float, sampled_count: int, file_count: int) -> float:
+def file_opens_from_share(sampled_share: float, sampled_count: int, file_count: int) -> float:
     """The mean number of files that a filter opens among ``file_count``, if it opens a share of
     those that were sampled.
     """
-    mean_sample_opens = share * sampled_count
+    mean_sample_opens = sampled_share * sampled_count
     if sampled_count < 2 or file_count <= sampled_count:
         return mean_sample_opens
     # A value is always within the range of its own file.
@@ -62,13 +64,13 @@ def mean_overlap(groups: Iterable[Sequence[FileRange]]) -> float | None:
     """The mean share of the other files of its group that a filter on a file's values opens; None
     if no group has two files.
     """
-    other_opens = 0.0
+    other_file_opens = 0.0
     pair_count = 0
     for group in groups:
         if len(group) > 1:
-            other_opens += len(group) * (mean_opens(group) - 1)
+            other_file_opens += len(group) * (mean_file_opens(group) - 1)
             pair_count += len(group) * (len(group) - 1)
-    return other_opens / pair_count if pair_count else None
+    return other_file_opens / pair_count if pair_count else None
 
 
 def _integer_spans(ranges: Sequence[FileRange]) -> list[tuple[int, int]]:
@@ -78,27 +80,27 @@ def _integer_spans(ranges: Sequence[FileRange]) -> list[tuple[int, int]]:
     lows = [file_range.low for file_range in ranges]
     highs = [max(file_range.low, file_range.high) for file_range in ranges]
     if isinstance(lows[0], str):
-        numbers = _numbers_of_texts([*lows, *highs])
+        integer_bounds = _integers_of_texts([*lows, *highs])
     elif isinstance(lows[0], int):
-        numbers = [int(value) for value in (*lows, *highs)]
+        integer_bounds = [int(value) for value in (*lows, *highs)]
     else:
-        numbers = _numbers_of_fractions([*lows, *highs])
+        integer_bounds = _integers_of_fractions([*lows, *highs])
     range_count = len(ranges)
-    return [(numbers[i], numbers[range_count + i] + 1) for i in range(range_count)]
+    return [(integer_bounds[i], integer_bounds[range_count + i] + 1) for i in range(range_count)]
 
 
-def _numbers_of_texts(texts: Sequence[str]) -> list[int]:
-    raw = [text.encode() for text in texts]
-    least_bytes = min(raw)
-    greatest_bytes = max(raw)
-    shared_length = next(
+def _integers_of_texts(texts: Sequence[str]) -> list[int]:
+    encoded_texts = [text.encode() for text in texts]
+    least_bytes = min(encoded_texts)
+    greatest_bytes = max(encoded_texts)
+    shared_prefix_length = next(
         (i for i, (a, b) in enumerate(zip(least_bytes, greatest_bytes, strict=False)) if a != b),
         min(len(least_bytes), len(greatest_bytes)),
     )
-    byte_width = max(len(text_bytes) for text_bytes in raw) - shared_length
+    suffix_bytes = max(len(text_bytes) for text_bytes in encoded_texts) - shared_prefix_length
     return [
-        int.from_bytes(text_bytes[shared_length:].ljust(byte_width, b"\0"), "big")
-        for text_bytes in raw
+        int.from_bytes(text_bytes[shared_prefix_length:].ljust(suffix_bytes, b"\0"), "big")
+        for text_bytes in encoded_texts
     ]
 
 
@@ -106,17 +108,17 @@ def _numbers_of_texts(texts: Sequence[str]) -> list[int]:
 _STEPS = 1 << 60
 
 
-def _numbers_of_fractions(values: Sequence[float | Decimal]) -> list[int]:
+def _integers_of_fractions(values: Sequence[float | Decimal]) -> list[int]:
     finite_values = [value for value in values if math.isfinite(value)]
     least_value = min(finite_values, default=0)
     value_range = max(finite_values, default=0) - least_value  # type: ignore[operator]
 
-    def step(value: Any) -> int:
+    def step_number(value: Any) -> int:
         if not math.isfinite(value):
             return -1 if value < 0 else _STEPS + 1
         return int((value - least_value) / value_range * _STEPS) if value_range else 0
 
-    return [step(value) for value in values]
+    return [step_number(value) for value in values]
 
 
 class _Overlaps:
@@ -129,16 +131,16 @@ class _Overlaps:
         self.low_sums = [0, *accumulate(self.lows)]
         self.high_sums = [0, *accumulate(self.highs)]
 
-    def length_between(self, low: int, high: int) -> int:
+    def total_length_between(self, lower_limit: int, upper_limit: int) -> int:
         """The lengths that the spans have between two numbers, added up."""
-        return self._length_below(high) - self._length_below(low)
+        return self._total_length_below(upper_limit) - self._total_length_below(lower_limit)
 
-    def _length_below(self, number: int) -> int:
+    def _total_length_below(self, upper_limit: int) -> int:
         """The lengths that the spans have below a number, added up."""
-        started_count = bisect_left(self.lows, number)
-        ended_count = bisect_left(self.highs, number)
-        return (started_count * number - self.low_sums[started_count]) - (
-            ended_count * number - self.high_sums[ended_count]
+        spans_begun_count = bisect_left(self.lows, upper_limit)
+        spans_ended_count = bisect_left(self.highs, upper_limit)
+        return (spans_begun_count * upper_limit - self.low_sums[spans_begun_count]) - (
+            spans_ended_count * upper_limit - self.high_sums[spans_ended_count]
         )
 
 

@@ -30,10 +30,10 @@ class KeyColumn(NamedTuple):
 
 
 def comparable_key_columns(
-    columns: Mapping[int, KeyColumn], keys: Iterable[Iterable[int]]
+    columns: Mapping[int, KeyColumn], field_ids_by_key: Iterable[Iterable[int]]
 ) -> dict[int, KeyColumn]:
     """The columns of keys whose bounds may leave deletes out, by field id."""
-    ids = sorted({field_id for key in keys for field_id in key})
+    ids = sorted({field_id for key in field_ids_by_key for field_id in key})
     return {
         field_id: columns[field_id]
         for field_id in ids
@@ -59,8 +59,8 @@ class Spans(NamedTuple):
 
     def add_row(self) -> None:
         """Begin a row without files."""
-        for row_values, empty_value in zip(self, (None, None, 0, 0, 1), strict=True):
-            row_values.append(empty_value)
+        for values_by_row, empty_value in zip(self, (None, None, 0, 0, 1), strict=True):
+            values_by_row.append(empty_value)
 
     def add_file(
         self,
@@ -69,12 +69,12 @@ class Spans(NamedTuple):
         high: Any,
         null_count: int | None,
         value_count: int | None,
-        required: bool,
+        is_required: bool,
     ) -> None:
         """Add a file: its decoded bounds, and its counts of nulls and of all values; None for what
         its entry does not say.
         """
-        has_null = not required and (null_count is None or null_count > 0)
+        has_null = not is_required and (null_count is None or null_count > 0)
         if has_null and null_count is not None and null_count == value_count:
             self.has_null[row] = 1
             return
@@ -100,40 +100,46 @@ class KeyBounds:
     """
 
     spans_by_column: Mapping[int, Spans]
-    rows_by_key: dict[tuple[int, int], int] = field(default_factory=dict)
+    row_by_partition_sequence: dict[tuple[int, int], int] = field(default_factory=dict)
     file_counts: array[int] = field(default_factory=long_array)
     record_counts: array[int] = field(default_factory=long_array)
 
     @classmethod
-    def of_columns(cls, columns: Iterable[int]) -> KeyBounds:
+    def of_columns(cls, column_ids: Iterable[int]) -> KeyBounds:
         """No files yet, for some columns."""
-        return cls({column: Spans([], [], *map(bytearray, (0, 0, 0))) for column in columns})
+        return cls(
+            {column_id: Spans([], [], *map(bytearray, (0, 0, 0))) for column_id in column_ids}
+        )
 
-    def row(self, partition: int, sequence: int) -> int:
+    def row(self, partition_number: int, sequence_number: int) -> int:
         """The row of a partition and sequence number, which is added if it is new."""
-        row = self.rows_by_key.get((partition, sequence))
+        row = self.row_by_partition_sequence.get((partition_number, sequence_number))
         if row is None:
-            row = self.rows_by_key[partition, sequence] = len(self.rows_by_key)
+            row = self.row_by_partition_sequence[partition_number, sequence_number] = len(
+                self.row_by_partition_sequence
+            )
             self.file_counts.append(0)
             self.record_counts.append(0)
             for spans in self.spans_by_column.values():
                 spans.add_row()
         return row
 
-    def by_sequence_ranges(self, width: int) -> KeyBounds:
+    def by_sequence_ranges(self, range_width: int) -> KeyBounds:
         """The same by ranges of sequence numbers."""
         ranged_bounds = KeyBounds.of_columns(self.spans_by_column)
-        for (partition, sequence), row in self.rows_by_key.items():
-            ranged_row = ranged_bounds.row(partition, range_end(sequence, width))
+        for (partition_number, sequence_number), row in self.row_by_partition_sequence.items():
+            ranged_row = ranged_bounds.row(
+                partition_number, range_end(sequence_number, range_width)
+            )
             ranged_bounds.file_counts[ranged_row] += self.file_counts[row]
             ranged_bounds.record_counts[ranged_row] += self.record_counts[row]
-            for column, spans in self.spans_by_column.items():
-                ranged_bounds.spans_by_column[column].merge(
-                    ranged_row, *(row_values[row] for row_values in spans)
+            for column_id, spans in self.spans_by_column.items():
+                ranged_bounds.spans_by_column[column_id].merge(
+                    ranged_row, *(values_by_row[row] for values_by_row in spans)
                 )
         return ranged_bounds
 
 
-def range_end(sequence_number: int, width: int) -> int:
+def range_end(sequence_number: int, range_width: int) -> int:
     """The highest sequence number of the range that contains ``sequence_number``."""
-    return -(-sequence_number // width) * width
+    return -(-sequence_number // range_width) * range_width

@@ -1,5 +1,5 @@
-"""Find the key fields of equality deletes in the schemas of a table, and name those by which readers
-disagree.
+"""Find the key fields of equality deletes in the schemas of a table, and name those by which
+readers disagree.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,13 +25,13 @@ def field_path(fields: Sequence[Json], field_id: int) -> tuple[Json, ...] | None
 
 def field_paths(metadata: Json, field_id: int) -> Iterator[tuple[Json, ...]]:
     """The paths to a field in the schemas that have it, the current one first, then the newest."""
-    newest_first = sorted(
+    schemas_newest_first = sorted(
         schemas_of(metadata), key=lambda schema: int(schema.get("schema-id", 0)), reverse=True
     )
-    for schema in (schema_of(metadata), *newest_first):
-        path = field_path(schema["fields"], field_id)
-        if path is not None:
-            yield path
+    for schema in (schema_of(metadata), *schemas_newest_first):
+        schema_path = field_path(schema["fields"], field_id)
+        if schema_path is not None:
+            yield schema_path
 
 
 def is_read_correctly(depth: int, type_name: object, *, has_column: bool) -> bool:
@@ -55,11 +55,13 @@ def misread_fields(
     current_fields = schema_of(metadata)["fields"]
     names_by_id: dict[int, str] = {}
     for field_id in sorted(set(field_ids)):
-        path = next(field_paths(metadata, field_id), ())
+        key_path = next(field_paths(metadata, field_id), ())
         has_column = field_path(current_fields, field_id) is not None or reads_dropped_keys
-        if path and is_read_correctly(len(path), path[-1]["type"], has_column=has_column):
+        if key_path and is_read_correctly(
+            len(key_path), key_path[-1]["type"], has_column=has_column
+        ):
             continue
-        names_by_id[field_id] = display_name([str(field["name"]) for field in path]) or str(
+        names_by_id[field_id] = display_name([str(field["name"]) for field in key_path]) or str(
             field_id
         )
     return names_by_id

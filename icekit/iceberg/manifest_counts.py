@@ -52,24 +52,24 @@ class SpecManifests(ManifestCounts):
         """How many ``rewrite_manifests`` rewrites: a single manifest that fits the target stays as
         it is.
         """
-        return sum(n for n, _ in self._rewritten_kinds(target_bytes))
+        return sum(n for n, _ in self._rewritten_counts(target_bytes))
 
     def replacement_count(self, target_bytes: int) -> int:
         """How many replace them."""
-        rewritten_kinds = self._rewritten_kinds(target_bytes)
+        rewritten_counts = self._rewritten_counts(target_bytes)
         return sum(
-            expected_manifests(kind_bytes, target_bytes) for _, kind_bytes in rewritten_kinds
+            expected_manifest_count(kind_bytes, target_bytes) for _, kind_bytes in rewritten_counts
         )
 
     def saved_count(self, target_bytes: int) -> int:
         """How many fewer a scan opens after the rewrite."""
-        fewer_manifests = self.rewritten_count(target_bytes) - self.replacement_count(target_bytes)
-        return max(fewer_manifests - self.unread_count, 0)
+        net_reduction = self.rewritten_count(target_bytes) - self.replacement_count(target_bytes)
+        return max(net_reduction - self.unread_count, 0)
 
     def is_fragmented(self, target_bytes: int) -> bool:
         """Whether there are more than twice as many as needed, of either kind."""
         return any(
-            n > 2 * expected_manifests(kind_bytes, target_bytes)
+            n > 2 * expected_manifest_count(kind_bytes, target_bytes)
             for n, kind_bytes in self._counts_and_bytes
         )
 
@@ -77,7 +77,7 @@ class SpecManifests(ManifestCounts):
     def _counts_and_bytes(self) -> tuple[tuple[int, int], tuple[int, int]]:
         return (self.data_count, self.data_bytes), (self.delete_count, self.delete_bytes)
 
-    def _rewritten_kinds(self, target_bytes: int) -> list[tuple[int, int]]:
+    def _rewritten_counts(self, target_bytes: int) -> list[tuple[int, int]]:
         return [
             (n, kind_bytes)
             for n, kind_bytes in self._counts_and_bytes
@@ -85,7 +85,7 @@ class SpecManifests(ManifestCounts):
         ]
 
 
-def expected_manifests(size_in_bytes: int, target_bytes: int) -> int:
+def expected_manifest_count(size_in_bytes: int, target_bytes: int) -> int:
     """The number of manifests for ``size_in_bytes``: the bytes divided by the target, rounded up
     (RewriteManifestsSparkAction).
     """

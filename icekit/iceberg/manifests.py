@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from icekit.common.errors import MetadataUnreadable, first_line
 from icekit.iceberg.decode import Read, record_reader
 from icekit.iceberg.definition import Column, PartitionSpec
-from icekit.iceberg.filter_opens import FileRange, mean_opens, mean_overlap
+from icekit.iceberg.filter_opens import FileRange, mean_file_opens, mean_overlap
 from icekit.iceberg.manifest_counts import (
     ColumnSample,
     ManifestFacts,
@@ -64,25 +64,27 @@ _AT_ONCE = 16
 def read_contents_ahead(read: Callable[[str], bytes], paths: Iterable[str]) -> Iterator[bytes]:
     """The contents of files, in order; while one is used, the next are read."""
     thread_pool = ThreadPoolExecutor(_AT_ONCE)
-    reads = (thread_pool.submit(read, path) for path in paths)
+    read_futures = (thread_pool.submit(read, path) for path in paths)
     try:
-        pending_reads = deque(islice(reads, _AT_ONCE))
-        while pending_reads:
-            raw = pending_reads.popleft().result()
-            pending_reads.extend(islice(reads, 1))
-            yield raw
+        pending_futures = deque(islice(read_futures, _AT_ONCE))
+        while pending_futures:
+            content = pending_futures.popleft().result()
+            pending_futures.extend(islice(read_futures, 1))
+            yield content
     finally:
         # After an error or Ctrl+C nobody waits for the reads that have begun.
         thread_pool.shutdown(wait=False, cancel_futures=True)
 
 
-def read_ahead(
+def read_manifests_ahead(
     read: Callable[[str], bytes], manifests: Iterable[Record]
 ) -> Iterator[tuple[Record, bytes]]:
     """Manifests with their contents, in order; while one is used, the next are read."""
     manifests = tuple(manifests)
-    contents = read_contents_ahead(read, (manifest["manifest_path"] for manifest in manifests))
-    yield from zip(manifests, contents, strict=True)
+    manifest_contents = read_contents_ahead(
+        read, (manifest["manifest_path"] for manifest in manifests)
+    )
+    yield from zip(manifests, manifest_contents, strict=True)
 
 
 def manifest_list(raw: bytes, location: str) -> list[Record]:
@@ -93,8 +95,8 @@ def manifest_list(raw: bytes, location: str) -> list[Record]:
         manifests: list[Any] = list(fastavro.reader(io.BytesIO(raw)))
         for manifest in manifests:
             if not all(
-                isinstance(manifest[field], value_type)
-                for field, value_type in _OF_MANIFEST.items()
+                isinstance(manifest[field_name], value_type)
+                for field_name, value_type in _OF_MANIFEST.items()
             ):
                 raise TypeError("a manifest without a path, a length or a partition spec")
         return manifests
@@ -104,27 +106,27 @@ def manifest_list(raw: bytes, location: str) -> list[Record]:
 
 @lru_cache(maxsize=100)  # the manifests of a table share a few
 def _entry_reader(
-    schema_text: str,
+    schema_json: str,
     file_fields: frozenset[str],
-    column_ids: tuple[tuple[str, tuple[int, ...]], ...],
+    column_ids_by_field: tuple[tuple[str, tuple[int, ...]], ...],
 ) -> Read:
     """The reader of the entries of manifests with a schema; see :func:`files_of`."""
     from fastavro.schema import expand_schema
 
     entry_fields = "status", "snapshot_id", "sequence_number"
-    field_keys: dict[str, tuple[int, ...] | None] = dict.fromkeys(file_fields)
-    field_keys.update(column_ids)
+    map_keys_by_field: dict[str, tuple[int, ...] | None] = dict.fromkeys(file_fields)
+    map_keys_by_field.update(column_ids_by_field)
     # With repeated named types written out: two equal decimals share one.
-    schema = expand_schema(json.loads(schema_text))
-    _check_fields(schema, field_keys.keys())
-    return record_reader(schema, {**dict.fromkeys(entry_fields), "data_file": field_keys})
+    schema = expand_schema(json.loads(schema_json))
+    _check_fields(schema, map_keys_by_field.keys())
+    return record_reader(schema, {**dict.fromkeys(entry_fields), "data_file": map_keys_by_field})
 
 
 def files_of(
     manifest: Record,
     raw: bytes,
-    fields: frozenset[str],
-    column_ids: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    file_fields: frozenset[str],
+    column_ids_by_field: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     *,
     stride: int = 1,
 ) -> Iterator[tuple[Record, Partition, int, int | None]]:
@@ -132,76 +134,86 @@ def files_of(
     snapshot that it was added with: its entry's, or else those of the manifest (table spec,
     "Manifest Entry Inheritance").
 
-    Of a file, only the ``fields`` are read, statistics by the ids of their columns, and of the
-    statistics in ``column_ids`` only these columns. Only one entry in ``stride`` is read.
+    Of a file, only the ``file_fields`` are read, statistics by the ids of their columns, and of the
+    statistics in ``column_ids_by_field`` only these columns. Only one entry in ``stride`` is read.
     """
     import fastavro
 
-    location = manifest["manifest_path"]
-    partitions = dict[tuple[object, ...], Partition]()
+    manifest_path = manifest["manifest_path"]
+    partitions_by_values = dict[tuple[object, ...], Partition]()
     manifest_snapshot_id = manifest.get("added_snapshot_id")
     manifest_sequence = manifest.get("sequence_number") or 0
-    schema = ""
+    schema_json = ""
     try:
-        blocks = fastavro.block_reader(io.BytesIO(raw))
-        schema = blocks.metadata["avro.schema"]
-        read_entry = _entry_reader(schema, fields | {"partition"}, tuple(column_ids.items()))
-        skip_entry = _entry_reader(schema, frozenset(), ()) if stride > 1 else read_entry
+        avro_blocks = fastavro.block_reader(io.BytesIO(raw))
+        schema_json = avro_blocks.metadata["avro.schema"]
+        read_entry = _entry_reader(
+            schema_json, file_fields | {"partition"}, tuple(column_ids_by_field.items())
+        )
+        skip_entry = _entry_reader(schema_json, frozenset(), ()) if stride > 1 else read_entry
         entry_count = 0
-        for block in blocks:
-            data = block.bytes_.getvalue()  # type: ignore[attr-defined]
+        for avro_block in avro_blocks:
+            block_bytes = avro_block.bytes_.getvalue()  # type: ignore[attr-defined]
             offset = 0
-            earlier_entry_count = entry_count
-            entry_count = entry_count + block.num_records
+            previous_entry_count = entry_count
+            entry_count = entry_count + avro_block.num_records
             # What follows the last entry that is read need not be skipped.
-            last_index = entry_count - entry_count % stride
-            for index in range(earlier_entry_count + 1, last_index + 1):
-                if index % stride:
-                    _, offset = skip_entry(data, offset)
+            last_read_number = entry_count - entry_count % stride
+            for entry_number in range(previous_entry_count + 1, last_read_number + 1):
+                if entry_number % stride:
+                    _, offset = skip_entry(block_bytes, offset)
                     continue
-                entry, offset = read_entry(data, offset)
+                entry, offset = read_entry(block_bytes, offset)
                 if entry["status"] == 2:
                     continue
                 file = entry["data_file"]
                 snapshot_id = entry.get("snapshot_id")
                 sequence_number = entry.get("sequence_number")
-                values = tuple(file["partition"].values())
-                if values not in partitions:
-                    partitions[values] = partition_of(manifest["partition_spec_id"], values)
+                partition_values = tuple(file["partition"].values())
+                if partition_values not in partitions_by_values:
+                    partitions_by_values[partition_values] = partition_of(
+                        manifest["partition_spec_id"], partition_values
+                    )
                 yield (
                     file,
-                    partitions[values],
+                    partitions_by_values[partition_values],
                     manifest_sequence if sequence_number is None else sequence_number,
                     manifest_snapshot_id if snapshot_id is None else snapshot_id,
                 )
-            if last_index == entry_count and offset != len(data):
+            if last_read_number == entry_count and offset != len(block_bytes):
                 raise ValueError("a block does not end with its last entry")
     except Exception as error:
-        if '"fixed_' in schema:
+        if '"fixed_' in schema_json:
             raise MetadataUnreadable(
-                f"{location} has partition values of type fixed, which Iceberg for Java writes as "
-                "only Iceberg for Java can read them (apache/iceberg issue 17501). If Spark reads the "
-                "table, nothing needs to be repaired; icekit can do nothing for it."
+                f"{manifest_path} has partition values of type fixed, which Iceberg for Java "
+                "writes as only Iceberg for Java can read them (apache/iceberg issue 17501). If "
+                "Spark reads the table, nothing needs to be repaired; icekit can do nothing for it."
             ) from None
-        raise _corrupt_error(location, error) from None
+        raise _corrupt_error(manifest_path, error) from None
 
 
 def _check_fields(schema: Any, file_fields: Set[str]) -> None:
     """Check that a manifest's own schema has the fields of every manifest; the schema may be
     corrupt too.
     """
-    entry_types = {field["name"]: field["type"] for field in schema["fields"]}
-    file_types = {field["name"]: field["type"] for field in entry_types["data_file"]["fields"]}
+    entry_field_types = {field["name"]: field["type"] for field in schema["fields"]}
+    file_field_types = {
+        field["name"]: field["type"] for field in entry_field_types["data_file"]["fields"]
+    }
     if (
-        missing_names := {"status"} - entry_types.keys()
-        | (file_fields & _OF_FILE) - file_types.keys()
+        missing_field_names := {"status"} - entry_field_types.keys()
+        | (file_fields & _OF_FILE) - file_field_types.keys()
     ):
-        raise KeyError(*missing_names)
-    for name in file_fields & file_types.keys() & _MAPS:
-        branches = file_types[name] if isinstance(file_types[name], list) else [file_types[name]]
-        pair_schema = next(branch["items"] for branch in branches if isinstance(branch, dict))
+        raise KeyError(*missing_field_names)
+    for map_field in file_fields & file_field_types.keys() & _MAPS:
+        union_branches = (
+            file_field_types[map_field]
+            if isinstance(file_field_types[map_field], list)
+            else [file_field_types[map_field]]
+        )
+        pair_schema = next(branch["items"] for branch in union_branches if isinstance(branch, dict))
         if {field["name"] for field in pair_schema["fields"]} != {"key", "value"}:
-            raise KeyError(name)
+            raise KeyError(map_field)
 
 
 def _corrupt_error(location: str, error: Exception) -> MetadataUnreadable:
@@ -218,10 +230,8 @@ def content_mismatch_error(
     """The error for a manifest that holds other files than its entry in the manifest list says."""
     return MetadataUnreadable(
         f"The manifest list says that {manifest['manifest_path']} holds {listed_noun}, but it "
-        "holds "
-        f"{actual_noun}: engines would take one for the other. Restore the manifest list from a "
-        "backup, or "
-        "roll back to a snapshot before it."
+        f"holds {actual_noun}: engines would take one for the other. Restore the manifest list "
+        "from a backup, or roll back to a snapshot before it."
     )
 
 
@@ -241,17 +251,21 @@ def is_delete_manifest(manifest: Record) -> bool:
 def live_count(manifest: Record) -> int:
     """Added and existing entries; old writers name the counts differently."""
     return sum(
-        manifest.get(f"{change}_files_count") or manifest.get(f"{change}_data_files_count") or 0
-        for change in ("added", "existing")
+        manifest.get(f"{entry_status}_files_count")
+        or manifest.get(f"{entry_status}_data_files_count")
+        or 0
+        for entry_status in ("added", "existing")
     )
 
 
 def has_live_count(manifest: Record) -> bool:
     """Tell whether a manifest list counts both the added and the existing entries."""
     return all(
-        manifest.get(f"{change}_files_count", manifest.get(f"{change}_data_files_count"))
+        manifest.get(
+            f"{entry_status}_files_count", manifest.get(f"{entry_status}_data_files_count")
+        )
         is not None
-        for change in ("added", "existing")
+        for entry_status in ("added", "existing")
     )
 
 
@@ -315,7 +329,9 @@ def manifest_facts(
 def manifests_by_spec(manifests: Sequence[Record]) -> tuple[SpecManifests, ...]:
     """The manifests of a manifest list, counted by partition spec."""
     lengths_by_spec: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    unread_counts = Counter(m["partition_spec_id"] for m in manifests if not may_have_live_files(m))
+    unread_counts_by_spec = Counter(
+        m["partition_spec_id"] for m in manifests if not may_have_live_files(m)
+    )
     for manifest in manifests:
         lengths_by_spec[manifest["partition_spec_id"]][is_delete_manifest(manifest)].append(
             manifest["manifest_length"]
@@ -327,7 +343,7 @@ def manifests_by_spec(manifests: Sequence[Record]) -> tuple[SpecManifests, ...]:
             len(delete_lengths),
             sum(delete_lengths),
             spec_id,
-            unread_counts[spec_id],
+            unread_counts_by_spec[spec_id],
         )
         for spec_id, (data_lengths, delete_lengths) in sorted(lengths_by_spec.items())
     )
@@ -337,20 +353,20 @@ def _range_overlaps(
     manifests: Sequence[Record], specs: Iterable[PartitionSpec]
 ) -> Iterable[RangeOverlap]:
     for spec in specs:
-        summaries_by_manifest = [
+        manifest_summaries = [
             m.get("partitions") or [] for m in manifests if m["partition_spec_id"] == spec.spec_id
         ]
-        for index, field in enumerate(spec.fields):
-            ranges = [
+        for field_index, field in enumerate(spec.fields):
+            value_ranges = [
                 value_range
-                for summaries in summaries_by_manifest
-                for summary in summaries[index : index + 1]
-                if (value_range := range_of(field.result_type, *map(summary.get, BOUNDS)))
+                for field_summaries in manifest_summaries
+                for field_summary in field_summaries[field_index : field_index + 1]
+                if (value_range := range_of(field.result_type, *map(field_summary.get, BOUNDS)))
             ]
-            if (n := len(ranges)) > 1:
+            if (n := len(value_ranges)) > 1:
                 # Each range meets itself, too.
-                share = (_overlap_count(ranges, ranges) - n) / (n * (n - 1))
-                yield RangeOverlap(spec.spec_id, field.name, n, share)
+                overlap_share = (_overlap_count(value_ranges, value_ranges) - n) / (n * (n - 1))
+                yield RangeOverlap(spec.spec_id, field.name, n, overlap_share)
 
 
 def _overlap_count(
@@ -375,74 +391,83 @@ def sample_metrics(
     ``identifier_ids`` are the field ids of the schema's identifier fields.
     """
     data_manifests = [m for m in manifests if not is_delete_manifest(m) and may_have_live_files(m)]
-    manifest_shares = _sampled_manifests(data_manifests)
-    if not manifest_shares:
+    manifest_quotas = _sampled_manifests(data_manifests)
+    if not manifest_quotas:
         return MetricsSample()
-    files: list[Record] = []
-    partitions: list[Partition] = []
+    sampled_files: list[Record] = []
+    sampled_partitions: list[Partition] = []
     files_by_snapshot: dict[int, list[Record]] = defaultdict(list)
     max_entries_by_path = {
-        manifest["manifest_path"]: max_entries for manifest, max_entries in manifest_shares
+        manifest["manifest_path"]: max_entries for manifest, max_entries in manifest_quotas
     }
-    for manifest, content in read_ahead(read, [manifest for manifest, _ in manifest_shares]):
+    for manifest, manifest_bytes in read_manifests_ahead(
+        read, [manifest for manifest, _ in manifest_quotas]
+    ):
         max_entries = max_entries_by_path[manifest["manifest_path"]]
         stride = max(1, live_count(manifest) // max_entries)
-        entry_iterator = files_of(manifest, content, _SAMPLED_FIELDS, stride=stride)
-        sampled_entries = list(islice(entry_iterator, max_entries + 1))
-        files += [file for file, *_ in sampled_entries[:max_entries]]
-        partitions += [partition for _, partition, *_ in sampled_entries[:max_entries]]
-        is_complete = stride == 1 and len(sampled_entries) <= max_entries
-        for file, _, _, snapshot_id in sampled_entries if is_complete else ():
+        file_iterator = files_of(manifest, manifest_bytes, _SAMPLED_FIELDS, stride=stride)
+        sampled_entries = list(islice(file_iterator, max_entries + 1))
+        sampled_files += [file for file, *_ in sampled_entries[:max_entries]]
+        sampled_partitions += [partition for _, partition, *_ in sampled_entries[:max_entries]]
+        is_fully_read = stride == 1 and len(sampled_entries) <= max_entries
+        for file, _, _, snapshot_id in sampled_entries if is_fully_read else ():
             files_by_snapshot[snapshot_id or 0].append(file)
-    files_by_commit = sorted(files_by_snapshot.items())
-    sized_files = [f for f in files if f.get("column_sizes")]
-    identifiers = [c for c in columns if c.field_id in identifier_ids]
+    commits_with_files = sorted(files_by_snapshot.items())
+    files_with_sizes = [f for f in sampled_files if f.get("column_sizes")]
+    identifier_columns = [c for c in columns if c.field_id in identifier_ids]
     return MetricsSample(
-        len(files),
-        tuple(_column_sample(column, files, partitions) for column in columns),
-        sized_files=len(sized_files),
-        file_bytes=sum(f["file_size_in_bytes"] for f in sized_files),
-        column_bytes=sum(sum(f["column_sizes"].values()) for f in sized_files),
+        len(sampled_files),
+        tuple(_column_sample(column, sampled_files, sampled_partitions) for column in columns),
+        sized_files=len(files_with_sizes),
+        file_bytes=sum(f["file_size_in_bytes"] for f in files_with_sizes),
+        column_bytes=sum(sum(f["column_sizes"].values()) for f in files_with_sizes),
         writes=tuple(
-            filter(None, (_sampled_write(commit_files) for _, commit_files in files_by_commit))
+            filter(None, (_sampled_write(commit_files) for _, commit_files in commits_with_files))
         ),
-        identifiers=tuple(c.name for c in identifiers),
+        identifiers=tuple(c.name for c in identifier_columns),
         repeated=tuple(
             filter(
-                None, (_repeated_identifiers(*commit, identifiers) for commit in files_by_commit)
+                None,
+                (
+                    _repeated_identifiers(*commit, identifier_columns)
+                    for commit in commits_with_files
+                ),
             )
         ),
     )
 
 
 def _sampled_manifests(live_manifests: Sequence[Record]) -> list[tuple[Record, int]]:
-    """The manifests that a sample of statistics reads, evenly spread, and how many files of each: as
-    many of each as possible.
+    """The manifests that a sample of statistics reads, evenly spread, and how many files of each:
+    as many of each as possible.
     """
     manifest_count = min(len(live_manifests), _LEAST_MANIFESTS)
-    spread_manifests: list[Record] = []
+    evenly_spread_manifests: list[Record] = []
     while manifest_count:
-        spread_manifests = [
+        evenly_spread_manifests = [
             live_manifests[i * (len(live_manifests) - 1) // max(manifest_count - 1, 1)]
             for i in range(manifest_count)
         ]
-        has_enough_files = sum(map(live_count, spread_manifests)) >= SAMPLED_FILES
+        has_enough_files = sum(map(live_count, evenly_spread_manifests)) >= SAMPLED_FILES
         if has_enough_files or manifest_count in {len(live_manifests), MOST_MANIFESTS}:
             break
         manifest_count = min(2 * manifest_count, len(live_manifests), MOST_MANIFESTS)
-    manifest_shares: list[tuple[Record, int]] = []
-    remaining_files = SAMPLED_FILES
-    smallest_first = sorted(
-        spread_manifests, key=lambda m: live_count(m) if has_entry_counts(m) else SAMPLED_FILES
+    manifest_quotas: list[tuple[Record, int]] = []
+    remaining_file_count = SAMPLED_FILES
+    manifests_smallest_first = sorted(
+        evenly_spread_manifests,
+        key=lambda m: live_count(m) if has_entry_counts(m) else SAMPLED_FILES,
     )
-    for index, manifest in enumerate(smallest_first):
-        equal_share = max(1, remaining_files // (len(smallest_first) - index))
-        max_entries = (
-            min(equal_share, live_count(manifest)) if has_entry_counts(manifest) else equal_share
+    for manifest_index, manifest in enumerate(manifests_smallest_first):
+        equal_quota = max(
+            1, remaining_file_count // (len(manifests_smallest_first) - manifest_index)
         )
-        manifest_shares.append((manifest, max_entries))
-        remaining_files -= max_entries
-    return manifest_shares
+        max_entries = (
+            min(equal_quota, live_count(manifest)) if has_entry_counts(manifest) else equal_quota
+        )
+        manifest_quotas.append((manifest, max_entries))
+        remaining_file_count -= max_entries
+    return manifest_quotas
 
 
 # Types whose values are whole numbers, so that bounds limit how many different ones there are.
@@ -450,7 +475,7 @@ _WHOLE = ("int", "long", "date", "time")
 
 
 def _repeated_identifiers(
-    snapshot_id: int, files: Sequence[Record], identifiers: Sequence[Column]
+    snapshot_id: int, files: Sequence[Record], identifier_columns: Sequence[Column]
 ) -> RepeatedIdentifiers | None:
     """What one commit added, if its bounds leave fewer identifiers than records: in a partition, or
     in all of them.
@@ -459,33 +484,41 @@ def _repeated_identifiers(
     for file in files:
         files_by_partition[repr(file["partition"])].append(file)
     excess_counts = [
-        (record_count - max_identifiers, record_count, max_identifiers)
+        (record_count - max_identifier_count, record_count, max_identifier_count)
         for file_group in (files, *files_by_partition.values())
-        if (max_identifiers := _most_identifiers(file_group, identifiers)) is not None
-        and (record_count := sum(file["record_count"] for file in file_group)) > max_identifiers
+        if (max_identifier_count := _max_identifier_count(file_group, identifier_columns))
+        is not None
+        and (record_count := sum(file["record_count"] for file in file_group))
+        > max_identifier_count
     ]
     return RepeatedIdentifiers(snapshot_id, *max(excess_counts)[1:]) if excess_counts else None
 
 
-def _most_identifiers(files: Sequence[Record], identifiers: Sequence[Column]) -> int | None:
+def _max_identifier_count(
+    files: Sequence[Record], identifier_columns: Sequence[Column]
+) -> int | None:
     """The most different identifiers that the bounds of files leave; None if they set no limit.
 
     Equal bounds are a single value, whatever its type: a truncated upper bound is larger than the
     lower one.
     """
-    product = 1
-    for column in identifiers:
-        bounds = {
+    combination_count = 1
+    for column in identifier_columns:
+        encoded_bounds = {
             (file.get(end) or {}).get(column.field_id) for file in files for end in BOUND_FIELDS
         }
-        if None in bounds or (len(bounds) > 1 and not column.type.startswith(_WHOLE)):
+        if None in encoded_bounds or (
+            len(encoded_bounds) > 1 and not column.type.startswith(_WHOLE)
+        ):
             return None
-        if len(bounds) > 1:
-            numbers = [
-                int.from_bytes(raw, "little", signed=True) for raw in bounds if raw is not None
+        if len(encoded_bounds) > 1:
+            bound_numbers = [
+                int.from_bytes(raw, "little", signed=True)
+                for raw in encoded_bounds
+                if raw is not None
             ]
-            product *= max(numbers) - min(numbers) + 1
-    return product if identifiers else None
+            combination_count *= max(bound_numbers) - min(bound_numbers) + 1
+    return combination_count if identifier_columns else None
 
 
 # The name of a file as Spark and Flink write it (OutputFileFactory): the task, its attempt, the
@@ -516,7 +549,7 @@ def _column_sample(
     lower_bounds = [(file.get("lower_bounds") or {}).get(column.field_id) for file in files]
     upper_bounds = [(file.get("upper_bounds") or {}).get(column.field_id) for file in files]
     bounds_file_count = sum(
-        None not in both_bounds for both_bounds in zip(lower_bounds, upper_bounds, strict=True)
+        None not in bounds_pair for bounds_pair in zip(lower_bounds, upper_bounds, strict=True)
     )
     ranges: list[FileRange] = []
     ranges_by_partition: dict[Partition, list[FileRange]] = defaultdict(list)
@@ -529,14 +562,14 @@ def _column_sample(
             ranges_by_partition[partition].append(ranges[-1])
     has_all_ranges = len(ranges) == bounds_file_count > 1
     # A file in which every value is null has no bounds, and needs none.
-    all_null_count = sum(
+    all_null_file_count = sum(
         a is not None and a == b for a, b in zip(value_counts, null_counts, strict=True)
     )
     return ColumnSample(
         column.name,
         bounds_file_count,
         len(files) - value_counts.count(None),
-        mean_opens(ranges) / len(ranges) if has_all_ranges else None,
-        all_null_count,
+        mean_file_opens(ranges) / len(ranges) if has_all_ranges else None,
+        all_null_file_count,
         partition_overlap=mean_overlap(ranges_by_partition.values()) if has_all_ranges else None,
     )

@@ -14,7 +14,7 @@ from icekit.common.errors import (
     nearest,
 )
 from icekit.common.parsing import parse_time
-from icekit.common.units import time_text as written
+from icekit.common.units import time_text
 from icekit.iceberg.definition import (
     Column,
     DistributionMode,
@@ -87,25 +87,27 @@ _INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
 _NUMBER_OF_COLUMN = "write.parquet.bloom-filter-ndv.column."
 
 
-def number(properties: Mapping[str, str], name: str, default: int | None = None) -> int:
+def number_property(
+    properties: Mapping[str, str], property_name: str, default_value: int | None = None
+) -> int:
     """A table property that is a whole number; by default Iceberg's own default, or 0.
 
     Raises :class:`~icekit.common.errors.ParameterError` for a value that writers or icekit cannot
     use: Iceberg accepts any Java Long, but a size of 0 gives a file for every thousand rows.
     """
-    property_text = properties.get(name)
-    min_value = _NUMBERS.get(name, 1)
+    property_text = properties.get(property_name)
+    min_value = _NUMBERS.get(property_name, 1)
     if property_text is None:
-        return int(DEFAULTS.get(name) or 0) if default is None else default
+        return int(DEFAULTS.get(property_name) or 0) if default_value is None else default_value
     if re.fullmatch(r"[+-]?[0-9]{1,19}", property_text) and min_value <= int(property_text) < 2**63:
         return int(property_text)
     requirement = (
         "a whole number" if min_value == _ANY else f"a whole number of {min_value} or more"
     )
     raise ParameterError(
-        f"The table property {name} is {property_text[:100]!r}, but must be {requirement}; set it, "
-        "or remove "
-        f"it to use the default (ALTER TABLE … UNSET TBLPROPERTIES ('{name}'))."
+        f"The table property {property_name} is {property_text[:100]!r}, but must be "
+        f"{requirement}; set it, or remove it to use the default (ALTER TABLE … UNSET "
+        f"TBLPROPERTIES ('{property_name}'))."
     )
 
 
@@ -122,8 +124,8 @@ def summary_of(snapshot: Json) -> dict[str, str]:
 def schema_of(metadata: Json, schema_id: int | None = None) -> Json:
     """A schema by id; without an id, the current schema."""
     schemas = schemas_of(metadata)
-    chosen_id = metadata.get("current-schema-id", 0) if schema_id is None else schema_id
-    return next((s for s in schemas if s.get("schema-id", 0) == chosen_id), schemas[-1])
+    target_id = metadata.get("current-schema-id", 0) if schema_id is None else schema_id
+    return next((s for s in schemas if s.get("schema-id", 0) == target_id), schemas[-1])
 
 
 class Field(NamedTuple):
@@ -144,30 +146,34 @@ class Field(NamedTuple):
         return ".".join(self.names)
 
 
-def children(nested_type: Json) -> Iterator[Field]:
+def child_fields(nested_type: Json) -> Iterator[Field]:
     """The fields of a schema or struct, the element of a list, the key and the value of a map."""
-    for position, field in enumerate(nested_type.get("fields") or ()):
-        required = field.get("required", False)
-        yield Field(field["id"], (field["name"],), field["type"], required, position)
-    for part in ("element", "key", "value"):
-        if part in nested_type:
-            required = nested_type.get(f"{part}-required", True)
+    for field_position, field in enumerate(nested_type.get("fields") or ()):
+        is_required = field.get("required", False)
+        yield Field(field["id"], (field["name"],), field["type"], is_required, field_position)
+    for part_name in ("element", "key", "value"):
+        if part_name in nested_type:
+            is_required = nested_type.get(f"{part_name}-required", True)
             yield Field(
-                nested_type[f"{part}-id"], (part,), nested_type[part], required, is_in_structs=False
+                nested_type[f"{part_name}-id"],
+                (part_name,),
+                nested_type[part_name],
+                is_required,
+                is_in_structs=False,
             )
 
 
 def leaves(schema: Json) -> Iterator[Field]:
     """The columns of a primitive type, however deep."""
-    for column in children(schema):
-        if isinstance(column.type, str):
-            yield column
+    for child in child_fields(schema):
+        if isinstance(child.type, str):
+            yield child
             continue
-        for leaf in leaves(column.type):
+        for leaf in leaves(child.type):
             yield leaf._replace(
-                names=column.names + leaf.names,
-                position=column.position,
-                is_in_structs=column.is_in_structs and leaf.is_in_structs,
+                names=child.names + leaf.names,
+                position=child.position,
+                is_in_structs=child.is_in_structs and leaf.is_in_structs,
             )
 
 
@@ -184,22 +190,22 @@ def specs(metadata: Json) -> tuple[PartitionSpec, ...]:
     types_by_id = {
         leaf.field_id: leaf.type for schema in schemas_of(metadata) for leaf in leaves(schema)
     }
-    current_leaves = {leaf.field_id: leaf for leaf in leaves(schema_of(metadata))}
-    types_by_id |= {field_id: leaf.type for field_id, leaf in current_leaves.items()}
+    current_leaves_by_id = {leaf.field_id: leaf for leaf in leaves(schema_of(metadata))}
+    types_by_id |= {field_id: leaf.type for field_id, leaf in current_leaves_by_id.items()}
 
-    def field_of(index: int, field: Json) -> PartitionField:
+    def partition_field(field_index: int, field: Json) -> PartitionField:
         source_id = field.get("source-id") or (field.get("source-ids") or [0])[0]
         return PartitionField(
-            field.get("field-id", 1000 + index),
+            field.get("field-id", 1000 + field_index),
             field["name"],
             field["transform"],
             source_id,
-            current_leaves[source_id].name if source_id in current_leaves else None,
+            current_leaves_by_id[source_id].name if source_id in current_leaves_by_id else None,
             result_type(field["transform"], types_by_id.get(source_id, "string")),
         )
 
     return tuple(
-        PartitionSpec(spec["spec-id"], tuple(map(field_of, count(), spec["fields"])))
+        PartitionSpec(spec["spec-id"], tuple(map(partition_field, count(), spec["fields"])))
         for spec in sorted(raw, key=lambda spec: int(spec["spec-id"]))
     )
 
@@ -208,7 +214,7 @@ def sort_order(metadata: Json) -> tuple[SortField, ...]:
     """The default sort order; empty when unsorted."""
     names_by_id = {leaf.field_id: leaf.name for leaf in leaves(schema_of(metadata))}
     order_id = metadata.get("default-sort-order-id", 0)
-    order = next(
+    default_order = next(
         (o for o in metadata.get("sort-orders") or () if o["order-id"] == order_id), {"fields": ()}
     )
     return tuple(
@@ -218,7 +224,7 @@ def sort_order(metadata: Json) -> tuple[SortField, ...]:
             f["direction"],
             f["null-order"],
         )
-        for f in order["fields"]
+        for f in default_order["fields"]
     )
 
 
@@ -228,16 +234,16 @@ def settings(properties: Mapping[str, str]) -> tuple[Setting, ...]:
     Raises :class:`~icekit.common.errors.ParameterError` for a property that should be a number and
     is not, including those parsed later.
     """
-    for name in properties:
-        if name in _NUMBERS or name.startswith(_NUMBER_OF_COLUMN):
-            number(properties, name)
+    for property_name in properties:
+        if property_name in _NUMBERS or property_name.startswith(_NUMBER_OF_COLUMN):
+            number_property(properties, property_name)
     return tuple(
         Setting(
-            name,
-            properties.get(name, default),
-            "table property" if name in properties else "default",
+            property_name,
+            properties.get(property_name, default_value),
+            "table property" if property_name in properties else "default",
         )
-        for name, default in DEFAULTS.items()
+        for property_name, default_value in DEFAULTS.items()
     )
 
 
@@ -257,28 +263,28 @@ def distribution_modes(
     elif is_partitioned:
         mode = "hash"
         origin = "Spark's default for a partitioned table"
-    if (mode_text := properties.get("write.distribution-mode")) is not None:
-        mode = mode_text.lower()
+    if (mode_property := properties.get("write.distribution-mode")) is not None:
+        mode = mode_property.lower()
         origin = "table property write.distribution-mode"
         # Nothing to hash or range by (SparkWriteConf, adjustWriteDistributionMode).
         if not is_partitioned and (mode == "hash" or (mode == "range" and not is_sorted)):
             origin = f"{origin} is {mode}, which needs a partitioning or an order"
             mode = "none"
-    append = DistributionMode("append", mode, origin)
-    modes = [append]
-    for operation, name in DISTRIBUTIONS.items():
+    append_distribution = DistributionMode("append", mode, origin)
+    modes = [append_distribution]
+    for operation, property_name in DISTRIBUTIONS.items():
         mode = "hash"
-        origin = f"default of {name}"
-        if name in properties:
-            mode = properties[name].lower()
-            origin = f"table property {name}"
+        origin = f"default of {property_name}"
+        if property_name in properties:
+            mode = properties[property_name].lower()
+            origin = f"table property {property_name}"
         elif (
             operation == "merge"
             and properties.get("write.merge.mode", "copy-on-write") == "copy-on-write"
             and not is_partitioned
         ):
-            mode = append.mode
-            origin = f"as append: {append.origin}"
+            mode = append_distribution.mode
+            origin = f"as append: {append_distribution.origin}"
         modes.append(DistributionMode(operation, mode, origin))
     return tuple(modes)
 
@@ -286,20 +292,24 @@ def distribution_modes(
 def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
     """The leaf columns with the metrics mode in force for new files (MetricsConfig)."""
     properties = properties_of(metadata)
-    default_mode: str | None = properties.get("write.metadata.metrics.default")
-    metrics_limit = number(properties, _INFERRED)
+    default_metrics_mode: str | None = properties.get("write.metadata.metrics.default")
+    metrics_column_limit = number_property(properties, _INFERRED)
     # As MetricsConfig does with a negative value.
-    metrics_ids = _ids_with_metrics(
-        schema, number({}, _INFERRED) if metrics_limit < 0 else metrics_limit
+    default_metrics_ids = _ids_with_metrics(
+        schema, number_property({}, _INFERRED) if metrics_column_limit < 0 else metrics_column_limit
     )
     # Transforms that preserve the order (MetricsConfig: order-preserving sorted columns).
-    sort_columns = {f.source for f in sort_order(metadata) if not f.transform.startswith("bucket")}
+    sort_column_names = {
+        f.source for f in sort_order(metadata) if not f.transform.startswith("bucket")
+    }
 
-    def mode_of(leaf: Field) -> str:
-        mode = default_mode or ("truncate(16)" if leaf.field_id in metrics_ids else "none")
-        if leaf.name in sort_columns and mode in {"none", "counts"}:
-            mode = "truncate(16)"
-        return str(properties.get(f"write.metadata.metrics.column.{leaf.name}", mode))
+    def metrics_mode_of(leaf: Field) -> str:
+        metrics_mode = default_metrics_mode or (
+            "truncate(16)" if leaf.field_id in default_metrics_ids else "none"
+        )
+        if leaf.name in sort_column_names and metrics_mode in {"none", "counts"}:
+            metrics_mode = "truncate(16)"
+        return str(properties.get(f"write.metadata.metrics.column.{leaf.name}", metrics_mode))
 
     return tuple(
         Column(
@@ -308,7 +318,7 @@ def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
             type=leaf.type,
             required=leaf.required,
             position=leaf.position,
-            metrics_mode=mode_of(leaf),
+            metrics_mode=metrics_mode_of(leaf),
             path=leaf.names if leaf.is_in_structs and len(leaf.names) > 1 else (),
             is_in_structs=leaf.is_in_structs,
         )
@@ -341,14 +351,14 @@ def _ids_with_metrics(schema: Json, max_count: int) -> set[int]:
     Source: MetricsConfig.limitFieldIds.
     """
 
-    def in_order(kind: Json) -> Iterator[int]:
-        fields = list(children(kind))
+    def leaf_ids_in_order(nested_type: Json) -> Iterator[int]:
+        fields = list(child_fields(nested_type))
         yield from (field.field_id for field in fields if isinstance(field.type, str))
         for field in fields:
             if not isinstance(field.type, str):
-                yield from in_order(field.type)
+                yield from leaf_ids_in_order(field.type)
 
-    return set(islice(in_order(schema), max_count))
+    return set(islice(leaf_ids_in_order(schema), max_count))
 
 
 def statistics_files(metadata: Json) -> Iterator[Json]:
@@ -357,7 +367,7 @@ def statistics_files(metadata: Json) -> Iterator[Json]:
         yield from metadata.get(key) or ()
 
 
-def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
+def directly_named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
     """A metadata file and the files that it names directly: other metadata files, manifest lists
     and statistics.
     """
@@ -384,20 +394,20 @@ def future_times(metadata: Json, now_ms: int) -> list[int]:
     which it adds the last update (TableMetadata).
     """
     logs = (metadata.get("snapshot-log") or (), metadata.get("metadata-log") or ())
-    times: list[int] = [entry["timestamp-ms"] for log in logs for entry in log]
-    times.append(metadata["last-updated-ms"])
-    return sorted({time_ms for time_ms in times if time_ms - CLOCK_SKEW_MS > now_ms})
+    entry_times_ms: list[int] = [entry["timestamp-ms"] for log in logs for entry in log]
+    entry_times_ms.append(metadata["last-updated-ms"])
+    return sorted({time_ms for time_ms in entry_times_ms if time_ms - CLOCK_SKEW_MS > now_ms})
 
 
-def check_clock(metadata: Json, name: str, now_ms: int) -> None:
+def check_clock(metadata: Json, table_name: str, now_ms: int) -> None:
     """Raise :class:`~icekit.common.errors.TableContradicted` if no commit to a table can succeed
     now, because times in its metadata are in the future.
     """
-    if times := future_times(metadata, now_ms):
+    if future_times_ms := future_times(metadata, now_ms):
         raise TableContradicted(
-            f"The metadata of {name} has times up to {written(times[-1])}, which is in the future "
-            "by the clock of this machine: Iceberg refuses every commit until then, so nothing is "
-            "run. icekit look says what to do.",
+            f"The metadata of {table_name} has times up to {time_text(future_times_ms[-1])}, "
+            "which is in the future by the clock of this machine: Iceberg refuses every commit "
+            "until then, so nothing is run. icekit look says what to do.",
             ("unreadable_metadata",),
         )
 
@@ -427,16 +437,16 @@ def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None,
             return snapshots[int(ref)], None
         raise SnapshotNotFound(f"Snapshot {ref} does not exist, or has expired.")
     if re.match(r"\d{4}-\d\d-\d\d", str(ref)):
-        until_ms = parse_time(ref).timestamp() * 1000
-        earlier_entries = [
-            e for e in metadata.get("snapshot-log") or () if e["timestamp-ms"] <= until_ms
+        moment_ms = parse_time(ref).timestamp() * 1000
+        earlier_log_entries = [
+            e for e in metadata.get("snapshot-log") or () if e["timestamp-ms"] <= moment_ms
         ]
-        if earlier_entries and earlier_entries[-1]["snapshot-id"] in snapshots:
-            return snapshots[earlier_entries[-1]["snapshot-id"]], None
+        if earlier_log_entries and earlier_log_entries[-1]["snapshot-id"] in snapshots:
+            return snapshots[earlier_log_entries[-1]["snapshot-id"]], None
         raise SnapshotNotFound(f"The table has no snapshot that was current at {ref}.")
-    refs_text = f"; known refs: {', '.join(sorted(refs)) or 'none'}."
+    refs_hint = f"; known refs: {', '.join(sorted(refs)) or 'none'}."
     raise SnapshotNotFound(
-        f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or refs_text}"
+        f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or refs_hint}"
     )
 
 
@@ -467,19 +477,21 @@ def history(metadata: Json, snapshot: Json | None) -> History:
     lineage.
     """
     snapshots = snapshots_by_id(metadata)
-    ancestors = list(lineage(snapshots, snapshot))[::-1]
-    lineage_times = [s["timestamp-ms"] for s in ancestors]
-    commit_gaps = [(b - a) / 1000 for a, b in pairwise(lineage_times)]
-    commit_times = [s["timestamp-ms"] for s in snapshots.values()]
+    lineage_snapshots = list(lineage(snapshots, snapshot))[::-1]
+    lineage_times_ms = [s["timestamp-ms"] for s in lineage_snapshots]
+    commit_gap_seconds = [(b - a) / 1000 for a, b in pairwise(lineage_times_ms)]
+    snapshot_times_ms = [s["timestamp-ms"] for s in snapshots.values()]
     return History(
         snapshot_count=len(snapshots),
-        oldest_snapshot_ms=min(commit_times, default=None),
-        newest_snapshot_ms=max(commit_times, default=None),
-        median_seconds_between_commits=statistics.median(commit_gaps) if commit_gaps else None,
-        commits=tuple(_commit(s) for s in ancestors[-MAX_COMMITS:]),
+        oldest_snapshot_ms=min(snapshot_times_ms, default=None),
+        newest_snapshot_ms=max(snapshot_times_ms, default=None),
+        median_seconds_between_commits=statistics.median(commit_gap_seconds)
+        if commit_gap_seconds
+        else None,
+        commits=tuple(_commit(s) for s in lineage_snapshots[-MAX_COMMITS:]),
         refs=tuple(
-            Ref(name, ref["type"], ref["snapshot-id"])
-            for name, ref in sorted((metadata.get("refs") or {}).items())
+            Ref(ref_name, ref["type"], ref["snapshot-id"])
+            for ref_name, ref in sorted((metadata.get("refs") or {}).items())
         ),
         metadata_log_count=len(metadata.get("metadata-log") or ()),
         schema_count=len(metadata.get("schemas") or ()) or 1,
@@ -489,7 +501,7 @@ def history(metadata: Json, snapshot: Json | None) -> History:
 def _commit(snapshot: Json) -> Commit:
     summary = summary_of(snapshot)
 
-    def number(key: str) -> int | None:
+    def summary_number(key: str) -> int | None:
         return int(summary[key]) if key in summary else None
 
     return Commit(
@@ -497,21 +509,21 @@ def _commit(snapshot: Json) -> Commit:
         committed_at_ms=snapshot["timestamp-ms"],
         operation=summary.get("operation"),
         writer=writer_of(summary),
-        added_data_files=number("added-data-files"),
-        added_delete_files=number("added-delete-files"),
-        added_bytes=number("added-files-size"),
-        added_records=number("added-records"),
-        removed_data_files=number("deleted-data-files"),
-        changed_partitions=number("changed-partition-count"),
-        removed_delete_files=number("removed-delete-files"),
+        added_data_files=summary_number("added-data-files"),
+        added_delete_files=summary_number("added-delete-files"),
+        added_bytes=summary_number("added-files-size"),
+        added_records=summary_number("added-records"),
+        removed_data_files=summary_number("deleted-data-files"),
+        changed_partitions=summary_number("changed-partition-count"),
+        removed_delete_files=summary_number("removed-delete-files"),
     )
 
 
 def writer_of(summary: Mapping[str, str]) -> str | None:
     """The engine that made a commit, and the id of its job; None if the summary says neither."""
     if "engine-name" in summary:
-        engine_names = (summary.get(key) for key in ("engine-name", "engine-version", "app-id"))
-        return " ".join(filter(None, engine_names))
+        engine_details = (summary.get(key) for key in ("engine-name", "engine-version", "app-id"))
+        return " ".join(filter(None, engine_details))
     for engine, key in (("flink", "flink.job-id"), ("spark", "spark.app.id")):
         if key in summary:
             return f"{engine} {summary[key]}"

@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from icekit.common.errors import IcekitError
-from icekit.iceberg.paths import LOCAL, Normal, normal
+from icekit.iceberg.paths import LOCAL, NormalPath, normal_path_of
 
 _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*:(?://[^/]*)?)?(.*)", re.DOTALL)
 #: What stands before a path on a disk of this machine.
-_LOCAL_SPELLINGS = ("", "file:", "file://")
+_LOCAL_PREFIXES = ("", "file:", "file://")
 
 
 class PathOutside(IcekitError):
     """A path of a table that lies in none of the folders that move with the table."""
 
 
-class _Part(NamedTuple):
+class _SplitPath(NamedTuple):
     """A path in two parts: a folder as it is spelled, and what follows."""
 
     folder: str
@@ -35,106 +35,123 @@ class MovedPaths:
     without one, a path in another folder raises :class:`PathOutside`.
     """
 
-    def __init__(self, folders: Mapping[str, str], elsewhere: str | None = None) -> None:
-        self._new_folders = {normal_form_of(old): new.rstrip("/") for old, new in folders.items()}
+    def __init__(
+        self, target_by_folder: Mapping[str, str], fallback_folder: str | None = None
+    ) -> None:
+        self._new_folders = {
+            local_normal_path(old): new.rstrip("/") for old, new in target_by_folder.items()
+        }
         # A folder inside another comes first.
-        self._moved = sorted(self._new_folders, key=lambda normal_folder: -len(normal_folder.path))
-        self._elsewhere = elsewhere
+        self._moved_folders = sorted(
+            self._new_folders, key=lambda normal_folder: -len(normal_folder.path)
+        )
+        self._fallback_folder = fallback_folder
         #: The new spelling of each spelling of a folder.
-        self._spellings: dict[Normal, dict[str, str]] = {}
-        self._folders: dict[str, str] = {}
-        for old in folders:
-            self._new_folder(normal_form_of(old), old.rstrip("/"))
+        self._new_spellings: dict[NormalPath, dict[str, str]] = {}
+        self._new_path_by_folder: dict[str, str] = {}
+        for old in target_by_folder:
+            self._new_folder(local_normal_path(old), old.rstrip("/"))
 
     def __call__(self, path: str) -> str:
         """The path of the same file after the move."""
-        folder, _, name = path.rpartition("/")
-        if folder not in self._folders:
-            self._folders[folder] = self._moved_folder(folder or "/")
-        return f"{self._folders[folder]}/{name}"
+        folder, _, file_name = path.rpartition("/")
+        if folder not in self._new_path_by_folder:
+            self._new_path_by_folder[folder] = self._moved_folder(folder or "/")
+        return f"{self._new_path_by_folder[folder]}/{file_name}"
 
     def moved_folder_path(self, path: str) -> str:
         """The path of a folder after the move."""
         trimmed_path = path.rstrip("/")
         return self._moved_folder(trimmed_path or "/") + path[len(trimmed_path) :]
 
-    def moves_together(self, low: str, high: str) -> bool:
+    def moves_together(self, low_path: str, high_path: str) -> bool:
         """Tell whether all paths from the first to the second one, in their order as texts, lead to
         one folder and stay in that order.
         """
-        if low == high:
+        if low_path == high_path:
             return True
         # Folders inside of each other move apart.
-        if any(a != b and _is_in(a.path, b.path) for a in self._moved for b in self._moved):
+        if any(
+            a != b and _is_in(a.path, b.path)
+            for a in self._moved_folders
+            for b in self._moved_folders
+        ):
             return False
-        parts = [self._split_folder(path.rpartition("/")[0]) for path in (low, high)]
-        if None in parts:
+        split_paths = [
+            self._split_folder(path.rpartition("/")[0]) for path in (low_path, high_path)
+        ]
+        if None in split_paths:
             return False
-        (low_folder, _), (high_folder, _) = parts  # type: ignore[misc]
+        (low_folder, _), (high_folder, _) = split_paths  # type: ignore[misc]
         return bool(low_folder == high_folder)
 
     def _moved_folder(self, folder: str) -> str:
-        if (part := self._split_folder(folder)) is not None:
-            return self._new_folder(normal_form_of(part.folder), part.folder) + part.inner_path
-        if self._elsewhere is None:
+        if (split_path := self._split_folder(folder)) is not None:
+            return (
+                self._new_folder(local_normal_path(split_path.folder), split_path.folder)
+                + split_path.inner_path
+            )
+        if self._fallback_folder is None:
             raise PathOutside(
                 f"{folder} lies outside the table's own folders, so the table cannot be moved: it "
                 "would still name files of another one."
             )
-        normal_folder = normal_form_of(folder)
+        normal_folder = local_normal_path(folder)
         if normal_folder not in self._new_folders:
             # Only this folder: one below it gets a number of its own.
-            folder_number = len(self._new_folders) - len(self._moved) + 1
-            self._new_folders[normal_folder] = f"{self._elsewhere}/{folder_number}"
+            folder_number = len(self._new_folders) - len(self._moved_folders) + 1
+            self._new_folders[normal_folder] = f"{self._fallback_folder}/{folder_number}"
         return self._new_folder(normal_folder, folder)
 
-    def _split_folder(self, folder: str) -> _Part | None:
+    def _split_folder(self, folder: str) -> _SplitPath | None:
         """A folder by the moved folder that it lies in, None for another one."""
-        normal_folder = normal_form_of(folder)
-        moved_folder = next(
+        normal_folder = local_normal_path(folder)
+        enclosing_folder = next(
             (
-                moved_candidate
-                for moved_candidate in self._moved
-                if _is_same_or_in(normal_folder, moved_candidate)
+                candidate_folder
+                for candidate_folder in self._moved_folders
+                if _is_same_or_in(normal_folder, candidate_folder)
             ),
             None,
         )
-        if moved_folder is None:
+        if enclosing_folder is None:
             return None
         # The shortest beginning that is that folder, as it is spelled, and that no .. leaves again.
-        end_offsets = (match.start() for match in re.finditer(r"/|$", folder))
+        end_offsets = (separator.start() for separator in re.finditer(r"/|$", folder))
         end = next(
             end
             for end in end_offsets
-            if normal_form_of(folder[:end]) == moved_folder and _stays_inside(folder[end:])
+            if local_normal_path(folder[:end]) == enclosing_folder and _stays_inside(folder[end:])
         )
-        return _Part(folder[:end], folder[end:])
+        return _SplitPath(folder[:end], folder[end:])
 
-    def _new_folder(self, normal_folder: Normal, spelling: str) -> str:
+    def _new_folder(self, normal_folder: NormalPath, spelling: str) -> str:
         """The new path of a folder, spelled in one way for each way in which it was spelled."""
-        spellings = self._spellings.setdefault(normal_folder, {})
-        if spelling not in spellings:
-            spellings[spelling] = self._unused_spelling(normal_folder, spelling)
-        return spellings[spelling] + self._new_folders[normal_folder]
+        new_spelling_by_old = self._new_spellings.setdefault(normal_folder, {})
+        if spelling not in new_spelling_by_old:
+            new_spelling_by_old[spelling] = self._unused_prefix(normal_folder, spelling)
+        return new_spelling_by_old[spelling] + self._new_folders[normal_folder]
 
-    def _unused_spelling(self, normal_folder: Normal, spelling: str) -> str:
-        used_spellings = self._spellings[normal_folder].values()
-        match = _URI.fullmatch(spelling)
-        assert match is not None
-        scheme_part = match[1] or ""
+    def _unused_prefix(self, normal_folder: NormalPath, spelling: str) -> str:
+        used_spellings = self._new_spellings[normal_folder].values()
+        uri_match = _URI.fullmatch(spelling)
+        assert uri_match is not None
+        scheme_prefix = uri_match[1] or ""
         if (
-            scheme_part in _LOCAL_SPELLINGS
-            and match[2] == normal_folder.path
-            and scheme_part not in used_spellings
+            scheme_prefix in _LOCAL_PREFIXES
+            and uri_match[2] == normal_folder.path
+            and scheme_prefix not in used_spellings
         ):
-            return scheme_part
+            return scheme_prefix
         return next(
-            candidate for candidate in _possible_spellings() if candidate not in used_spellings
+            candidate_spelling
+            for candidate_spelling in _possible_prefixes()
+            if candidate_spelling not in used_spellings
         )
 
 
-def _possible_spellings() -> Iterator[str]:
-    yield from _LOCAL_SPELLINGS
+def _possible_prefixes() -> Iterator[str]:
+    yield from _LOCAL_PREFIXES
     # A further slash changes nothing for a file system.
     for slash_count in itertools.count(1):
         yield "file://" + "/" * slash_count
@@ -150,17 +167,21 @@ def _stays_inside(inner_path: str) -> bool:
     return True
 
 
-def normal_form_of(path: str) -> Normal:
+def local_normal_path(path: str) -> NormalPath:
     """The normal form of a path; one without a scheme is on a disk of this machine."""
-    normal_form = normal(path)
-    return normal_form._replace(family="file") if normal_form.family in LOCAL else normal_form
+    normal_form = normal_path_of(path)
+    return (
+        normal_form._replace(storage_kind="file")
+        if normal_form.storage_kind in LOCAL
+        else normal_form
+    )
 
 
 def _is_in(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
 
 
-def _is_same_or_in(normal_path: Normal, normal_folder: Normal) -> bool:
+def _is_same_or_in(normal_path: NormalPath, normal_folder: NormalPath) -> bool:
     return normal_path[:2] == normal_folder[:2] and (
         normal_path.path == normal_folder.path or _is_in(normal_path.path, normal_folder.path)
     )

@@ -1,7 +1,8 @@
 """Take tables with you as one file, and unpack them somewhere else.
 
 A pack is a zip archive of moved tables: all paths lead to one neutral folder, so no bucket and no
-folder of its owner is in it. Without data, it has what findings and plans are made from, and no row.
+folder of its owner is in it. Without data, it has what findings and plans are made from, and no
+row.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Self
 
 from icekit.common import frozen
 from icekit.common.errors import FileGone, IcekitError, ParameterError, first_line
@@ -26,7 +27,7 @@ from icekit.common.sql import Identifier
 from icekit.common.units import size
 from icekit.iceberg import WITHOUT_DATA
 from icekit.iceberg.moved_paths import MovedPaths
-from icekit.iceberg.paths import normal
+from icekit.iceberg.paths import normal_path_of
 from icekit.iceberg.redaction import Redaction, Survey
 from icekit.iceberg.relocation import Changes, FileKind, Json, MovedFile, Relocation
 
@@ -81,8 +82,8 @@ class PackedTable:
 class Contents:
     """What of a table went into a pack: files and bytes by kind, and the files that are gone."""
 
-    files: Counter[FileKind] = field(default_factory=Counter)
-    bytes: Counter[FileKind] = field(default_factory=Counter)
+    file_counts: Counter[FileKind] = field(default_factory=Counter)
+    byte_counts: Counter[FileKind] = field(default_factory=Counter)
     missing_paths: list[str] = field(default_factory=list)
 
 
@@ -91,10 +92,10 @@ class PackWriter:
     ``.zst`` makes it one stream, whose equal parts are stored once.
     """
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._part = file.with_name(f".{file.name}-{os.getpid()}.part")
-        self._is_stream = file.suffix == _ZSTD_SUFFIX
+    def __init__(self, pack_file: Path) -> None:
+        self._file = pack_file
+        self._part = pack_file.with_name(f".{pack_file.name}-{os.getpid()}.part")
+        self._is_stream = pack_file.suffix == _ZSTD_SUFFIX
         self._tables: list[PackedTable] = []
         self._archive: zipfile.ZipFile
 
@@ -104,14 +105,14 @@ class PackWriter:
         self._archive = zipfile.ZipFile(self._part, "w")
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, error_type: object, error: object, traceback: object) -> None:
         if error is None:
-            index = {
+            pack_index = {
                 "format": _FORMAT,
                 "version": _VERSION,
-                "tables": [_index_entry(table) for table in self._tables],
+                "tables": [_index_entry(packed_table) for packed_table in self._tables],
             }
-            self._write(_INDEX, json.dumps(index, indent=1).encode())
+            self._write(_INDEX, json.dumps(pack_index, indent=1).encode())
         self._archive.close()
         if error is None:
             if self._is_stream:
@@ -121,21 +122,21 @@ class PackWriter:
 
     def add(
         self,
-        name: Identifier,
+        table_name: Identifier,
         metadata_location: str,
-        read: Read,
+        read_file: Read,
         *,
         with_data: bool = False,
         redact: bool = False,
-        unreferenced: Mapping[str, int] | None = None,
+        unreferenced_changed_at_ms: Mapping[str, int] | None = None,
         packed_at_ms: int | None = None,
-        progress: Callable[[int], None] | None = None,
+        report_progress: Callable[[int], None] | None = None,
     ) -> Contents:
-        """Pack a table; ``read`` gives a file's bytes by its path.
+        """Pack a table; ``read_file`` gives a file's bytes by its path.
 
-        ``unreferenced`` are paths of files in the table's folder that nothing names, with the times
-        of their last change. ``packed_at_ms``: the moment that the table's times are relative to
-        (default: now). ``progress`` gets the number of files so far.
+        ``unreferenced_changed_at_ms`` are paths of files in the table's folder that nothing names,
+        with the times of their last change. ``packed_at_ms``: the moment that the table's times are
+        relative to (default: now). ``report_progress`` gets the number of files so far.
 
         Raises the errors of :meth:`icekit.iceberg.relocation.Relocation.files`.
         """
@@ -143,34 +144,36 @@ class PackWriter:
             raise ParameterError(
                 "--redact is for metadata: data files hold the rows. Leave out --data or --redact."
             )
-        location = Relocation.location_of(read(metadata_location), metadata_location)
+        table_location = Relocation.location_of(read_file(metadata_location), metadata_location)
 
-        def relocation(changes: Changes) -> Relocation:
-            paths = MovedPaths({location: _TABLE}, _ELSEWHERE)
-            return Relocation(read, paths, with_content=with_data, changes=changes)
+        def new_relocation(changes: Changes) -> Relocation:
+            moved_paths = MovedPaths({table_location: _TABLE}, _ELSEWHERE)
+            return Relocation(read_file, moved_paths, with_content=with_data, changes=changes)
 
         changes = Changes()
         if redact:
             survey = Survey(_ROOT)
-            for _ in relocation(survey).files(metadata_location):
+            for _ in new_relocation(survey).files(metadata_location):
                 pass
             changes = Redaction(survey)
-        table_relocation = relocation(changes)
+        table_relocation = new_relocation(changes)
         contents = Contents()
         changed_at_ms = dict[str, int]()
-        moved_files = table_relocation.files(metadata_location)
-        for file in moved_files:
-            self._add_file(file, read, contents)
-            if progress:
-                progress(contents.files.total())
-        for file in table_relocation.unreferenced_files(unreferenced or {}):
-            self._add_file(file, read, contents)
-            changed_at_ms[self._entry(file.path)] = (unreferenced or {})[file.old_path]
+        files_to_pack = table_relocation.files(metadata_location)
+        for moved_file in files_to_pack:
+            self._add_file(moved_file, read_file, contents)
+            if report_progress:
+                report_progress(contents.file_counts.total())
+        for moved_file in table_relocation.unreferenced_files(unreferenced_changed_at_ms or {}):
+            self._add_file(moved_file, read_file, contents)
+            changed_at_ms[self._entry_name(moved_file.new_path)] = (
+                unreferenced_changed_at_ms or {}
+            )[moved_file.old_path]
         contents.missing_paths += table_relocation.missing_paths
         self._tables.append(
             PackedTable(
-                name if not redact else ("packed", "table"),
-                table_relocation.paths(metadata_location),
+                table_name if not redact else ("packed", "table"),
+                table_relocation.moved_paths(metadata_location),
                 packed_at_ms if packed_at_ms is not None else time.time_ns() // 1_000_000,
                 with_data,
                 redact,
@@ -179,24 +182,28 @@ class PackWriter:
         )
         return contents
 
-    def _add_file(self, file: MovedFile, read: Read, contents: Contents) -> None:
+    def _add_file(self, moved_file: MovedFile, read_file: Read, contents: Contents) -> None:
         try:
-            content = read(file.old_path) if file.content is None else file.content
+            file_bytes = (
+                read_file(moved_file.old_path)
+                if moved_file.new_content is None
+                else moved_file.new_content
+            )
         except FileGone:
-            contents.missing_paths.append(file.old_path)
+            contents.missing_paths.append(moved_file.old_path)
             return
-        self._write(self._entry(file.path), content)
-        contents.files[file.kind] += 1
-        contents.bytes[file.kind] += len(content)
+        self._write(self._entry_name(moved_file.new_path), file_bytes)
+        contents.file_counts[moved_file.kind] += 1
+        contents.byte_counts[moved_file.kind] += len(file_bytes)
 
-    def _entry(self, path: str) -> str:
-        return _archive_entry(len(self._tables), path)
+    def _entry_name(self, path: str) -> str:
+        return _archive_entry_name(len(self._tables), path)
 
-    def _write(self, entry: str, content: bytes) -> None:
-        zip_info = zipfile.ZipInfo(entry, _EPOCH)
+    def _write(self, entry_name: str, file_bytes: bytes) -> None:
+        zip_info = zipfile.ZipInfo(entry_name, _EPOCH)
         zip_info.external_attr = 0o644 << 16
-        method = zipfile.ZIP_STORED if self._is_stream else zipfile.ZIP_DEFLATED
-        self._archive.writestr(zip_info, content, method, 9)
+        compression_method = zipfile.ZIP_STORED if self._is_stream else zipfile.ZIP_DEFLATED
+        self._archive.writestr(zip_info, file_bytes, compression_method, 9)
 
 
 class Pack:
@@ -204,23 +211,24 @@ class Pack:
     that is not safe to unpack.
     """
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, pack_file: Path) -> None:
+        self.file = pack_file
         with self._errors_as_unusable():
-            self._stream = _open_archive(file)
+            self._stream = _open_archive(pack_file)
         try:
             with self._errors_as_unusable():
                 self._archive = zipfile.ZipFile(self._stream)
                 self._entries = self._safe_entry_names()
-                index = json.loads(self._read(_INDEX, _MOST_INDEX_BYTES))
-                if index.get("format") != _FORMAT:
-                    raise PackUnusable(f"{file} is not a pack of icekit.")
-                if index.get("version") != _VERSION:
+                pack_index = json.loads(self._read(_INDEX, _MOST_INDEX_BYTES))
+                if pack_index.get("format") != _FORMAT:
+                    raise PackUnusable(f"{pack_file} is not a pack of icekit.")
+                if pack_index.get("version") != _VERSION:
                     raise PackUnusable(
-                        f"{file} was written by another version of icekit. Pack the table again."
+                        f"{pack_file} was written by another version of icekit. Pack the table "
+                        "again."
                     )
                 self.tables = tuple(
-                    PackedTable(**_table_arguments(table)) for table in index["tables"]
+                    _packed_table(index_entry) for index_entry in pack_index["tables"]
                 )
         except BaseException:
             self._stream.close()
@@ -239,113 +247,130 @@ class Pack:
         """
         table_numbers = {f"{self.tables.index(table)}" for table in tables}
         total_bytes = sum(
-            info.file_size
-            for info in self._archive.infolist()
-            if info.filename.partition("/")[0] in table_numbers
+            zip_info.file_size
+            for zip_info in self._archive.infolist()
+            if zip_info.filename.partition("/")[0] in table_numbers
         )
-        disk_folder = next(parent for parent in (folder, *folder.parents) if parent.exists())
-        free_bytes = shutil.disk_usage(disk_folder).free
+        existing_folder = next(
+            candidate_folder
+            for candidate_folder in (folder, *folder.parents)
+            if candidate_folder.exists()
+        )
+        free_bytes = shutil.disk_usage(existing_folder).free
         if total_bytes > free_bytes:
             raise PackUnusable(
-                f"{self.file} unpacks to {size(total_bytes)}, and the disk of {disk_folder} has "
-                f"{size(free_bytes)} free."
+                f"{self.file} unpacks to {size(total_bytes)}, and the disk of {existing_folder} "
+                f"has {size(free_bytes)} free."
             )
 
     def unpack(
-        self, table: PackedTable, folder: Path, *, replace: bool = False, now_ms: int | None = None
+        self,
+        table: PackedTable,
+        target_folder: Path,
+        *,
+        replace: bool = False,
+        now_ms: int | None = None,
     ) -> str:
         """Unpack one of :attr:`tables` into a folder, and what lies outside of the table's location
         into another one beside it; returns the path of the metadata file.
 
         The folders appear when all files are there. They must not exist, unless ``replace``.
         """
-        outside_folder = folder.with_name(f"{folder.name}-elsewhere")
-        staging_folder = folder.with_name(f".{folder.name}-unpacked-{os.getpid()}")
+        elsewhere_folder = target_folder.with_name(f"{target_folder.name}-elsewhere")
+        staging_folder = target_folder.with_name(f".{target_folder.name}-unpacked-{os.getpid()}")
         shutil.rmtree(staging_folder, ignore_errors=True)
-        staged_by_target = {
-            folder: staging_folder / "table",
-            outside_folder: staging_folder / "elsewhere",
+        staging_by_target = {
+            target_folder: staging_folder / "table",
+            elsewhere_folder: staging_folder / "elsewhere",
         }
-        if not replace and any(map(Path.exists, staged_by_target)):
-            raise ParameterError(f"{folder} exists. Remove it, or choose another name.")
+        if not replace and any(map(Path.exists, staging_by_target)):
+            raise ParameterError(f"{target_folder} exists. Remove it, or choose another name.")
         try:
             with self._errors_as_unusable():
                 metadata_location = self._write_files(
                     table,
-                    staged_by_target,
+                    staging_by_target,
                     time.time_ns() // 1_000_000 if now_ms is None else now_ms,
                 )
-            for target, source in staged_by_target.items():
-                if target.exists():
-                    target.rename(staging_folder / f"old-{source.name}")
-                if source.exists():
-                    source.rename(target)
+            for final_folder, staged_subfolder in staging_by_target.items():
+                if final_folder.exists():
+                    final_folder.rename(staging_folder / f"old-{staged_subfolder.name}")
+                if staged_subfolder.exists():
+                    staged_subfolder.rename(final_folder)
         finally:
             shutil.rmtree(staging_folder, ignore_errors=True)
         return metadata_location
 
     def _write_files(
-        self, table: PackedTable, staged_by_target: Mapping[Path, Path], now_ms: int
+        self, table: PackedTable, staging_by_target: Mapping[Path, Path], now_ms: int
     ) -> str:
         table_number = self.tables.index(table)
-        remaining_entries = {
-            entry for entry in self._entries if entry.startswith(f"{table_number}/")
+        remaining_entry_names = {
+            entry_name for entry_name in self._entries if entry_name.startswith(f"{table_number}/")
         }
-        folder, outside_folder = staged_by_target
+        target_folder, elsewhere_folder = staging_by_target
 
-        def read(path: str) -> bytes:
-            return self._read(_archive_entry(table_number, path), _MOST_BYTES_IN_MEMORY)
+        def read_entry(old_path: str) -> bytes:
+            return self._read(_archive_entry_name(table_number, old_path), _MOST_BYTES_IN_MEMORY)
 
         time_shift_ms = now_ms - table.packed_at_ms
         relocation = Relocation(
-            read,
-            MovedPaths({_TABLE: str(folder), _ELSEWHERE: str(outside_folder)}),
+            read_entry,
+            MovedPaths({_TABLE: str(target_folder), _ELSEWHERE: str(elsewhere_folder)}),
             time_shift_ms,
             with_content=table.has_data,
             changes=_Unpacked(is_without_data=not table.has_data),
         )
         created_folders: set[Path] = set()
 
-        def write(file: MovedFile) -> None:
-            entry = _archive_entry(table_number, file.old_path)
-            if file.content is None and entry not in self._entries:
+        def write_file(moved_file: MovedFile) -> None:
+            entry_name = _archive_entry_name(table_number, moved_file.old_path)
+            if moved_file.new_content is None and entry_name not in self._entries:
                 return  # gone before the table was packed
-            remaining_entries.discard(entry)
-            path = _staged_path(normal(file.path).path, staged_by_target)
-            if path.parent not in created_folders:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                created_folders.add(path.parent)
-            if file.content is not None:
-                path.write_bytes(file.content)
+            remaining_entry_names.discard(entry_name)
+            staging_path = _staging_path(
+                normal_path_of(moved_file.new_path).path, staging_by_target
+            )
+            if staging_path.parent not in created_folders:
+                staging_path.parent.mkdir(parents=True, exist_ok=True)
+                created_folders.add(staging_path.parent)
+            if moved_file.new_content is not None:
+                staging_path.write_bytes(moved_file.new_content)
             else:
-                with self._archive.open(entry) as source, path.open("wb") as target:
-                    shutil.copyfileobj(source, target)
-            if file.kind is FileKind.UNREFERENCED and entry in table.changed_at_ms:
-                seconds = (table.changed_at_ms[entry] + time_shift_ms) / 1000
-                os.utime(path, (seconds, seconds))
+                with (
+                    self._archive.open(entry_name) as source_stream,
+                    staging_path.open("wb") as target_stream,
+                ):
+                    shutil.copyfileobj(source_stream, target_stream)
+            if moved_file.kind is FileKind.UNREFERENCED and entry_name in table.changed_at_ms:
+                changed_at_seconds = (table.changed_at_ms[entry_name] + time_shift_ms) / 1000
+                os.utime(staging_path, (changed_at_seconds, changed_at_seconds))
 
-        for file in relocation.files(table.metadata_location):
-            write(file)
-        paths = sorted(f"{_ROOT}/{entry.partition('/')[2]}" for entry in remaining_entries)
-        for file in relocation.unreferenced_files(paths):
-            write(file)
-        return relocation.paths(table.metadata_location)
+        for table_file in relocation.files(table.metadata_location):
+            write_file(table_file)
+        unreferenced_paths = sorted(
+            f"{_ROOT}/{entry_name.partition('/')[2]}" for entry_name in remaining_entry_names
+        )
+        for table_file in relocation.unreferenced_files(unreferenced_paths):
+            write_file(table_file)
+        return relocation.moved_paths(table.metadata_location)
 
     def _safe_entry_names(self) -> frozenset[str]:
         zip_infos = self._archive.infolist()
-        total_bytes = sum(info.file_size for info in zip_infos)
-        max_bytes = _MOST_SHRUNK * self.file.stat().st_size + _SHRUNK_ALLOWANCE
-        if len(zip_infos) > _MOST_ENTRIES or total_bytes > max_bytes:
+        total_bytes = sum(zip_info.file_size for zip_info in zip_infos)
+        max_total_bytes = _MOST_SHRUNK * self.file.stat().st_size + _SHRUNK_ALLOWANCE
+        if len(zip_infos) > _MOST_ENTRIES or total_bytes > max_total_bytes:
             raise PackUnusable(
                 f"{self.file} would unpack to {len(zip_infos):,} files of {size(total_bytes)}, far "
-                "more than "
-                "a pack of its size can hold. It is damaged or not from icekit."
+                "more than a pack of its size can hold. It is damaged or not from icekit."
             )
-        entry_names = [info.filename for info in zip_infos]
-        unsafe_name = next((name for name in entry_names if not _is_safe_entry(name)), None)
-        if unsafe_name is not None or len({name.casefold() for name in entry_names}) < len(
-            entry_names
-        ):
+        entry_names = [zip_info.filename for zip_info in zip_infos]
+        unsafe_name = next(
+            (entry_name for entry_name in entry_names if not _is_safe_entry(entry_name)), None
+        )
+        if unsafe_name is not None or len(
+            {entry_name.casefold() for entry_name in entry_names}
+        ) < len(entry_names):
             raise PackUnusable(
                 f"{self.file} has a file with the path {unsafe_name!r}, which no pack has. It is "
                 "damaged or not from icekit."
@@ -354,12 +379,12 @@ class Pack:
             )
         return frozenset(entry_names)
 
-    def _read(self, entry: str, max_bytes: int) -> bytes:
-        if entry not in self._entries:
-            raise FileGone(f"{entry} is not in the pack {self.file}.")
-        if self._archive.getinfo(entry).file_size > max_bytes:
-            raise PackUnusable(f"{entry} in {self.file} is larger than {size(max_bytes)}.")
-        return self._archive.read(entry)
+    def _read(self, entry_name: str, max_bytes: int) -> bytes:
+        if entry_name not in self._entries:
+            raise FileGone(f"{entry_name} is not in the pack {self.file}.")
+        if self._archive.getinfo(entry_name).file_size > max_bytes:
+            raise PackUnusable(f"{entry_name} in {self.file} is larger than {size(max_bytes)}.")
+        return self._archive.read(entry_name)
 
     @contextlib.contextmanager
     def _errors_as_unusable(self) -> Iterator[None]:
@@ -384,89 +409,95 @@ class _Unpacked(Changes):
 
     def change_metadata(self, metadata: Json) -> None:
         properties = metadata.setdefault("properties", {})
-        for key in [
-            property_name for property_name in properties if property_name.startswith("icekit.")
-        ]:
-            if key not in _PROPERTIES_THAT_STAY:
-                del properties[key]
+        for name in [key for key in properties if key.startswith("icekit.")]:
+            if name not in _PROPERTIES_THAT_STAY:
+                del properties[name]
         if self._is_without_data:
             properties[WITHOUT_DATA] = "true"
 
 
-def _compress(file: Path) -> None:
+def _compress(pack_file: Path) -> None:
     """Replace a file by the same file as a stream of Zstandard."""
     import zstandard
 
-    parameters = zstandard.ZstdCompressionParameters.from_level(
+    compression_parameters = zstandard.ZstdCompressionParameters.from_level(
         _ZSTD_LEVEL, window_log=_ZSTD_WINDOW_LOG, enable_ldm=True
     )
-    compressed_file = file.with_name(f"{file.name}.zst")
-    with file.open("rb") as source_stream, compressed_file.open("wb") as target_stream:
-        zstandard.ZstdCompressor(compression_params=parameters).copy_stream(
+    compressed_file = pack_file.with_name(f"{pack_file.name}.zst")
+    with pack_file.open("rb") as source_stream, compressed_file.open("wb") as target_stream:
+        zstandard.ZstdCompressor(compression_params=compression_parameters).copy_stream(
             source_stream, target_stream
         )
-    compressed_file.replace(file)
+    compressed_file.replace(pack_file)
 
 
-def _open_archive(file: Path) -> IO[bytes]:
+def _open_archive(pack_file: Path) -> IO[bytes]:
     """The zip archive of a pack; a compressed stream is read into memory, or on disk if it is
     large.
     """
-    stream: IO[bytes] = file.open("rb")
-    if stream.read(4) != _MAGIC_OF_ZSTD:
-        return stream
+    pack_stream: IO[bytes] = pack_file.open("rb")
+    if pack_stream.read(4) != _MAGIC_OF_ZSTD:
+        return pack_stream
     import zstandard
 
-    max_bytes = _MOST_SHRUNK * file.stat().st_size + _SHRUNK_ALLOWANCE
-    archive = tempfile.SpooledTemporaryFile(_MOST_BYTES_IN_MEMORY // 4)  # noqa: SIM115 - the caller does
-    with stream:
-        stream.seek(0)
-        for chunk in zstandard.ZstdDecompressor().read_to_iter(stream):
-            archive.write(chunk)
-            if archive.tell() > max_bytes:
-                raise PackUnusable(f"{file} would unpack to more than {size(max_bytes)}.")
-    return archive
+    max_total_bytes = _MOST_SHRUNK * pack_file.stat().st_size + _SHRUNK_ALLOWANCE
+    archive_stream = tempfile.SpooledTemporaryFile(_MOST_BYTES_IN_MEMORY // 4)  # noqa: SIM115 - the caller does
+    with pack_stream:
+        pack_stream.seek(0)
+        for chunk in zstandard.ZstdDecompressor().read_to_iter(pack_stream):
+            archive_stream.write(chunk)
+            if archive_stream.tell() > max_total_bytes:
+                raise PackUnusable(
+                    f"{pack_file} would unpack to more than {size(max_total_bytes)}."
+                )
+    return archive_stream
 
 
-def _is_safe_entry(entry: str) -> bool:
-    path_parts = entry.split("/")
-    return entry == _INDEX or (
-        _ENTRY.fullmatch(entry) is not None and ".." not in path_parts and "." not in path_parts
+def _is_safe_entry(entry_name: str) -> bool:
+    path_parts = entry_name.split("/")
+    return entry_name == _INDEX or (
+        _ENTRY.fullmatch(entry_name) is not None
+        and ".." not in path_parts
+        and "." not in path_parts
     )
 
 
-def _archive_entry(table_number: int, path: str) -> str:
-    return f"{table_number}{normal(path).path.removeprefix(_ROOT)}"
+def _archive_entry_name(table_number: int, path: str) -> str:
+    return f"{table_number}{normal_path_of(path).path.removeprefix(_ROOT)}"
 
 
-def _staged_path(path: str, staged_by_target: Mapping[Path, Path]) -> Path:
+def _staging_path(target_path: str, staging_by_target: Mapping[Path, Path]) -> Path:
     """Where a file is written before its folder appears."""
-    for target_folder, staging_folder in staged_by_target.items():
-        if (file_path := Path(path)).is_relative_to(target_folder):
-            return staging_folder / file_path.relative_to(target_folder)
-    raise PackUnusable(f"A file of the pack leads to {path}.")
+    for target_folder, staging_folder in staging_by_target.items():
+        if (target_file := Path(target_path)).is_relative_to(target_folder):
+            return staging_folder / target_file.relative_to(target_folder)
+    raise PackUnusable(f"A file of the pack leads to {target_path}.")
 
 
-def _index_entry(table: PackedTable) -> Json:
+def _index_entry(packed_table: PackedTable) -> Json:
     return {
-        "name": list(table.name),
-        "metadata": table.metadata_location,
-        "packed-at-ms": table.packed_at_ms,
-        "has-data": table.has_data,
-        "is-redacted": table.is_redacted,
-        "changed-at-ms": dict(table.changed_at_ms),
+        "name": list(packed_table.name),
+        "metadata": packed_table.metadata_location,
+        "packed-at-ms": packed_table.packed_at_ms,
+        "has-data": packed_table.has_data,
+        "is-redacted": packed_table.is_redacted,
+        "changed-at-ms": dict(packed_table.changed_at_ms),
     }
 
 
-def _table_arguments(index_entry: Json) -> dict[str, Any]:
-    name = index_entry["name"]
-    if not name or not all(isinstance(part, str) and part for part in name) or len(name) < 2:
+def _packed_table(index_entry: Json) -> PackedTable:
+    table_name = index_entry["name"]
+    if (
+        not table_name
+        or not all(isinstance(name_part, str) and name_part for name_part in table_name)
+        or len(table_name) < 2
+    ):
         raise ValueError("a table without a name")
-    return {
-        "name": tuple(name),
-        "metadata_location": str(index_entry["metadata"]),
-        "packed_at_ms": int(index_entry["packed-at-ms"]),
-        "has_data": bool(index_entry["has-data"]),
-        "is_redacted": bool(index_entry["is-redacted"]),
-        "changed_at_ms": {str(k): int(v) for k, v in index_entry["changed-at-ms"].items()},
-    }
+    return PackedTable(
+        name=tuple(table_name),
+        metadata_location=str(index_entry["metadata"]),
+        packed_at_ms=int(index_entry["packed-at-ms"]),
+        has_data=bool(index_entry["has-data"]),
+        is_redacted=bool(index_entry["is-redacted"]),
+        changed_at_ms={str(k): int(v) for k, v in index_entry["changed-at-ms"].items()},
+    )

@@ -25,26 +25,26 @@ _URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 LOCAL = ("", "file")
 
 
-class Normal(NamedTuple):
+class NormalPath(NamedTuple):
     """A path in its normal form: kind of storage (empty: not stated), bucket or container, path."""
 
-    family: str
+    storage_kind: str
     authority: str
     path: str
 
 
 @lru_cache(maxsize=65_536)
-def normal(location: str) -> Normal:
+def normal_path_of(location: str) -> NormalPath:
     """The normal form of a path: without ``//``, ``.`` and ``..``, as Hadoop's ``Path`` has it.
 
     Nothing is decoded: for Hadoop and for Iceberg, ``%`` is a letter like others.
     """
     scheme, authority, path = _uri_parts(location)
-    family = _FAMILIES.get(scheme.lower(), scheme.lower())
+    storage_kind = _FAMILIES.get(scheme.lower(), scheme.lower())
     # An HDFS may have a name per host; wasb and abfs use two hosts for one account.
-    has_no_authority = family in {*LOCAL, "hdfs"}
+    has_no_authority = storage_kind in {*LOCAL, "hdfs"}
     authority = "" if has_no_authority else authority.lower().replace(".blob.", ".dfs.")
-    return Normal(family, authority, posixpath.normpath(f"/{path.lstrip('/')}"))
+    return NormalPath(storage_kind, authority, posixpath.normpath(f"/{path.lstrip('/')}"))
 
 
 def _uri_parts(location: str) -> tuple[str, str, str]:
@@ -102,16 +102,16 @@ def file_uri(location: str) -> FileUri:
     """A location as Iceberg compares orphan files: by the path that Hadoop's ``Path`` has, in which
     nothing is decoded, and with one name for s3, s3a and s3n.
     """
-    scheme, authority, written_path = (
+    scheme, authority, raw_path = (
         ("", "", location) if location[:1] == "/" else _uri_parts(location)
     )
-    is_normal = (
-        written_path[:1] == "/"
-        and written_path[-1:] != "/"
-        and "//" not in written_path
-        and "/." not in written_path
+    is_normal_path = (
+        raw_path[:1] == "/"
+        and raw_path[-1:] != "/"
+        and "//" not in raw_path
+        and "/." not in raw_path
     )
-    path = written_path if is_normal else normal(location).path
+    path = raw_path if is_normal_path else normal_path_of(location).path
     return FileUri(_EQUAL_SCHEMES.get(scheme, scheme), authority, path)
 
 
@@ -123,27 +123,26 @@ def listing_uri(location: str) -> FileUri:
     return uri._replace(scheme=uri.scheme or "file", authority="") if is_local(location) else uri
 
 
-def local_sql(column: str) -> str:
+def is_local_sql(column: str) -> str:
     """SQL that tells whether a path may be on a disk of this machine."""
     return f"({column} NOT RLIKE '{_SCHEME}' OR lower({column}) LIKE 'file:%')"
 
 
-def path_sql(column: str) -> str:
-    """SQL for the path of :func:`normal`, without kind of storage and bucket."""
+def normal_path_sql(column: str) -> str:
+    """SQL for the path of :func:`normal_path_of`, without kind of storage and bucket."""
     without_authority_sql = f"regexp_replace({column}, '{_SCHEME}(//[^/]*)?', '')"
-    fold_step = (
-        "CASE WHEN part IN ('', '.') THEN kept "
-        "WHEN part = '..' THEN slice(kept, 1, greatest(size(kept) - 1, 0)) "
-        "ELSE concat(kept, array(part)) END"
+    fold_step_sql = (
+        "CASE WHEN part IN ('', '.') THEN kept WHEN part = '..' THEN slice(kept, 1, "
+        "greatest(size(kept) - 1, 0)) ELSE concat(kept, array(part)) END"
     )
     # A fold over the parts costs time, and hardly any path needs it.
     folded_parts_sql = (
         f"aggregate(split({without_authority_sql}, '/'), CAST(array() AS array<string>), (kept, "
-        f"part) -> {fold_step})"
+        f"part) -> {fold_step_sql})"
     )
-    odd = f"{without_authority_sql} RLIKE '//|/[.][.]?(/|$)|/$|^[^/]|^$'"
+    needs_folding_sql = f"{without_authority_sql} RLIKE '//|/[.][.]?(/|$)|/$|^[^/]|^$'"
     return (
-        f"CASE WHEN {odd} THEN concat('/', array_join({folded_parts_sql}, '/')) ELSE "
+        f"CASE WHEN {needs_folding_sql} THEN concat('/', array_join({folded_parts_sql}, '/')) ELSE "
         f"{without_authority_sql} END"
     )
 
@@ -169,7 +168,7 @@ def _folder_and_parents(path: str) -> Iterable[str]:
     yield path
 
 
-def symbolic_links(folders: Iterable[str]) -> dict[str, str]:
+def symbolic_link_targets(folders: Iterable[str]) -> dict[str, str]:
     """Where local folders, and files in them, lie that a symbolic link leads to; paths in normal
     form.
 
@@ -182,13 +181,18 @@ def symbolic_links(folders: Iterable[str]) -> dict[str, str]:
         if real_path != folder:
             link_targets[folder] = real_path
         try:
-            with os.scandir(real_path) as entries:
-                link_names = [entry.name for entry in entries if entry.is_symlink()]
+            with os.scandir(real_path) as folder_entries:
+                link_names = [
+                    folder_entry.name
+                    for folder_entry in folder_entries
+                    if folder_entry.is_symlink()
+                ]
         except (FileNotFoundError, NotADirectoryError):
             continue
-        base = "" if folder == "/" else folder
+        path_prefix = "" if folder == "/" else folder
         link_targets |= {
-            f"{base}/{name}": os.path.realpath(f"{real_path}/{name}") for name in link_names
+            f"{path_prefix}/{link_name}": os.path.realpath(f"{real_path}/{link_name}")
+            for link_name in link_names
         }
     return link_targets
 
@@ -198,22 +202,22 @@ class FolderSpellings(NamedTuple):
     write its path.
     """
 
-    family: str
+    storage_kind: str
     authority: str
     paths: frozenset[str]
 
 
 def folder_spellings(location: str) -> FolderSpellings:
     """A folder in every reading: as written, decoded, normalized, with symbolic links followed."""
-    family, authority, path = normal(location)
-    written_path = _uri_parts(location)[2]
-    spellings = {written_path, unquote(written_path), path, normal(unquote(written_path)).path}
-    if family in LOCAL:
+    storage_kind, authority, path = normal_path_of(location)
+    raw_path = _uri_parts(location)[2]
+    spellings = {raw_path, unquote(raw_path), path, normal_path_of(unquote(raw_path)).path}
+    if storage_kind in LOCAL:
         spellings |= {os.path.realpath(re.sub("^/+", "/", spelling)) for spelling in spellings}
     return FolderSpellings(
-        family,
+        storage_kind,
         authority,
-        frozenset(spelling_path.rstrip("/") or "/" for spelling_path in spellings),
+        frozenset(spelling.rstrip("/") or "/" for spelling in spellings),
     )
 
 
@@ -222,8 +226,8 @@ def may_overlap(folder: FolderSpellings, other_folder: FolderSpellings) -> bool:
 
     Schemes and authorities are compared as Iceberg does for orphans.
     """
-    families = {folder.family, other_folder.family}
+    storage_kinds = {folder.storage_kind, other_folder.storage_kind}
     authorities = {folder.authority, other_folder.authority}
-    if len(families - {""}) > 1 or len(authorities - {""}) > 1:
+    if len(storage_kinds - {""}) > 1 or len(authorities - {""}) > 1:
         return False
     return has_common_folder(folder.paths, other_folder.paths)

@@ -25,19 +25,19 @@ def vector_positions(read: Callable[[str], bytes], vector: Record) -> BitMap64:
     """
     from pyroaring import BitMap64
 
-    start = vector["content_offset"]
-    blob = read(vector["file_path"])[start : start + vector["content_size_in_bytes"]]
+    blob_offset = vector["content_offset"]
+    blob = read(vector["file_path"])[blob_offset : blob_offset + vector["content_size_in_bytes"]]
     if len(blob) < _BEFORE + _BEHIND or struct.unpack("<I", blob[4:_BEFORE])[0] != _MAGIC:
-        raise ValueError(f"{vector['file_path']} has no deletion vector at byte {start}")
+        raise ValueError(f"{vector['file_path']} has no deletion vector at byte {blob_offset}")
     return BitMap64.deserialize(blob[_BEFORE:-_BEHIND])
 
 
-def file_positions(read: Callable[[str], bytes], path: str, data_path: str) -> BitMap64:
+def file_positions(read: Callable[[str], bytes], delete_path: str, data_path: str) -> BitMap64:
     """The positions of one data file in a position delete file, which is Parquet."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
     from pyroaring import BitMap64
 
-    delete_rows = pq.read_table(io.BytesIO(read(path)), columns=["file_path", "pos"])
-    file_rows = delete_rows.filter(pc.equal(delete_rows.column("file_path"), data_path))
-    return BitMap64(file_rows.column("pos").to_pylist())
+    delete_rows = pq.read_table(io.BytesIO(read(delete_path)), columns=["file_path", "pos"])
+    data_file_rows = delete_rows.filter(pc.equal(delete_rows.column("file_path"), data_path))
+    return BitMap64(data_file_rows.column("pos").to_pylist())

@@ -13,19 +13,19 @@ _TRAILER = struct.Struct("<iI4s")
 _IS_COMPRESSED = 1
 
 
-def rewrite_footer(raw: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
-    """The same Puffin file after ``change`` to the JSON of its footer; raises ValueError for
+def rewrite_footer(raw: bytes, change_footer: Callable[[dict[str, Any]], None]) -> bytes:
+    """The same Puffin file after ``change_footer`` to the JSON of its footer; raises ValueError for
     another file, and for a footer that is compressed.
     """
     if len(raw) < len(MAGIC) + _TRAILER.size or not raw.startswith(MAGIC):
         raise ValueError("not a Puffin file")
-    payload_size, flags, magic = _TRAILER.unpack(raw[-_TRAILER.size :])
-    payload_start = len(raw) - _TRAILER.size - payload_size
-    if magic != MAGIC or raw[payload_start - len(MAGIC) : payload_start] != MAGIC:
+    payload_size, flags, end_magic = _TRAILER.unpack(raw[-_TRAILER.size :])
+    payload_offset = len(raw) - _TRAILER.size - payload_size
+    if end_magic != MAGIC or raw[payload_offset - len(MAGIC) : payload_offset] != MAGIC:
         raise ValueError("the footer of a Puffin file is cut off or corrupt")
     if flags & _IS_COMPRESSED:
         raise ValueError("the footer of a Puffin file is compressed, which icekit does not read")
-    footer = json.loads(raw[payload_start : payload_start + payload_size])
-    change(footer)
-    payload = json.dumps(footer, separators=(",", ":")).encode()
-    return raw[:payload_start] + payload + _TRAILER.pack(len(payload), flags, MAGIC)
+    footer = json.loads(raw[payload_offset : payload_offset + payload_size])
+    change_footer(footer)
+    new_payload = json.dumps(footer, separators=(",", ":")).encode()
+    return raw[:payload_offset] + new_payload + _TRAILER.pack(len(new_payload), flags, MAGIC)

@@ -60,7 +60,7 @@ _SUMMARY_FIGURES = re.compile(r"[a-z]+(?:-[a-z]+)*|flink\.max-committed-checkpoi
 _NAMED_KEYS = ("partitions.", "kafka.connect.offsets.")
 
 
-class _Typed(Changes):
+class _TypedChanges(Changes):
     """Knows which bounds and partition values are texts."""
 
     def __init__(self, root: str) -> None:
@@ -86,42 +86,46 @@ class _Typed(Changes):
 
     def begin_manifest(self, header: avro.Header) -> None:
         self._binary_fields = frozenset(
-            field["name"] for field in _partition_fields(_avro_schema(header)) if _is_binary(field)
+            field["name"]
+            for field in _partition_fields(_avro_schema(header))
+            if _is_binary_field(field)
         )
 
-    def change_bounds(self, file: Json, change: Callable[[bytes, str], bytes]) -> None:
-        for name in _BOUNDS:
-            for bound in file.get(name) or ():
+    def change_bounds(self, file: Json, change_value: Callable[[bytes, str], bytes]) -> None:
+        for bounds_field in _BOUNDS:
+            for bound in file.get(bounds_field) or ():
                 type_name = self._types.get(bound["key"], "")
-                if _is_text(type_name):
-                    bound["value"] = change(bound["value"], type_name)
+                if _is_text_type(type_name):
+                    bound["value"] = change_value(bound["value"], type_name)
 
-    def change_partition(self, file: Json, change: Callable[[bytes, str], bytes]) -> None:
-        values = file["partition"]
-        for name, value in values.items():
+    def change_partition(self, file: Json, change_value: Callable[[bytes, str], bytes]) -> None:
+        partition_values = file["partition"]
+        for field_name, value in partition_values.items():
             if isinstance(value, str):
-                values[name] = change(value.encode(), "string").decode()
-            elif isinstance(value, bytes) and name in self._binary_fields:
-                values[name] = change(value, "fixed")
+                partition_values[field_name] = change_value(value.encode(), "string").decode()
+            elif isinstance(value, bytes) and field_name in self._binary_fields:
+                partition_values[field_name] = change_value(value, "fixed")
 
-    def change_summaries(self, manifest: Json, change: Callable[[bytes, str], bytes]) -> None:
+    def change_summaries(self, manifest: Json, change_value: Callable[[bytes, str], bytes]) -> None:
         type_names = self._partition_types.get(manifest["partition_spec_id"], [])
-        for summary, type_name in zip(manifest.get("partitions") or (), type_names, strict=False):
-            for name in ("lower_bound", "upper_bound"):
-                if _is_text(type_name) and summary.get(name) is not None:
-                    summary[name] = change(summary[name], type_name)
+        for field_summary, type_name in zip(
+            manifest.get("partitions") or (), type_names, strict=False
+        ):
+            for bound_field in ("lower_bound", "upper_bound"):
+                if _is_text_type(type_name) and field_summary.get(bound_field) is not None:
+                    field_summary[bound_field] = change_value(field_summary[bound_field], type_name)
 
-    def change_paths(self, file: Json, change: Callable[[str], str]) -> None:
-        for name in ("file_path", "referenced_data_file"):
-            if file.get(name) is not None:
-                file[name] = change(file[name])
-        for name in _BOUNDS:
-            for bound in file.get(name) or ():
+    def change_paths(self, file: Json, change_path: Callable[[str], str]) -> None:
+        for field_name in ("file_path", "referenced_data_file"):
+            if file.get(field_name) is not None:
+                file[field_name] = change_path(file[field_name])
+        for field_name in _BOUNDS:
+            for bound in file.get(field_name) or ():
                 if bound["key"] == PATH_FIELD_ID:
-                    bound["value"] = change(bound["value"].decode()).encode()
+                    bound["value"] = change_path(bound["value"].decode()).encode()
 
 
-class Survey(_Typed):
+class Survey(_TypedChanges):
     """Collects every text and file name of a table, for their ranks."""
 
     def __init__(self, root: str) -> None:
@@ -144,13 +148,13 @@ class Survey(_Typed):
         return value
 
     def _note_path(self, path: str) -> str:
-        folder, _, name = path.rpartition("/")
+        folder, _, file_name = path.rpartition("/")
         self.folders.add(folder.partition(self.root)[2].encode() + b"/")
-        self.file_names.add(name.encode())
+        self.file_names.add(file_name.encode())
         return path
 
 
-class Redaction(_Typed):
+class Redaction(_TypedChanges):
     """Replaces texts and names in the metadata of the table of a survey."""
 
     def __init__(self, survey: Survey) -> None:
@@ -171,18 +175,22 @@ class Redaction(_Typed):
 
     def change_header(self, header: avro.Header) -> avro.Header:
         new_header = {key: value for key, value in header.items() if key in _HEADER}
-        schema = _avro_schema(header)
-        for field in _partition_fields(schema):
-            field["name"] = _partition_name(field["name"], field["field-id"])
-        new_header[avro.SCHEMA] = json.dumps(schema).encode()
+        avro_schema = _avro_schema(header)
+        for partition_field in _partition_fields(avro_schema):
+            partition_field["name"] = _redacted_partition_name(
+                partition_field["name"], partition_field["field-id"]
+            )
+        new_header[avro.SCHEMA] = json.dumps(avro_schema).encode()
         if "schema" in new_header:
             table_schema = json.loads(new_header["schema"])
             _rename_columns(table_schema)
             new_header["schema"] = json.dumps(table_schema).encode()
         if "partition-spec" in new_header:
-            spec = json.loads(new_header["partition-spec"])
-            _rename_partition_fields(spec["fields"] if isinstance(spec, dict) else spec)
-            new_header["partition-spec"] = json.dumps(spec).encode()
+            partition_spec = json.loads(new_header["partition-spec"])
+            _rename_partition_fields(
+                partition_spec["fields"] if isinstance(partition_spec, dict) else partition_spec
+            )
+            new_header["partition-spec"] = json.dumps(partition_spec).encode()
         return new_header
 
     def change_manifest(self, manifest: avro.Record) -> None:
@@ -206,30 +214,30 @@ class Redaction(_Typed):
                 snapshot["summary"] = dict(self._new_summary(snapshot["summary"]))
         if refs := metadata.get("refs"):
             metadata["refs"] = {
-                name if name == "main" else f"{ref['type']}-{number}": ref
-                for number, (name, ref) in enumerate(sorted(refs.items()))
+                ref_name if ref_name == "main" else f"{ref['type']}-{ref_number}": ref
+                for ref_number, (ref_name, ref) in enumerate(sorted(refs.items()))
             }
 
     def _new_path(self, path: str) -> str:
-        folder, _, name = path.rpartition("/")
+        folder, _, file_name = path.rpartition("/")
         path_prefix, _, inner_folder = folder.partition(self.root)
-        new_name = name
+        new_file_name = file_name
         if not self._keeps_names:
-            suffix_match = _SUFFIX.search(name)
-            new_name = self._name_ranks.rank_text(name.encode()) + (
+            suffix_match = _SUFFIX.search(file_name)
+            new_file_name = self._name_ranks.rank_text(file_name.encode()) + (
                 suffix_match[0] if suffix_match else ""
             )
         new_folder = inner_folder if inner_folder.startswith("/elsewhere/") else "/table/data"
         if new_folder == "/table/data":
             new_folder += f"/{self._folder_ranks.rank_text(inner_folder.encode() + b'/')}"
-        return f"{path_prefix}{self.root}{new_folder}/{new_name}"
+        return f"{path_prefix}{self.root}{new_folder}/{new_file_name}"
 
     def _new_properties(self, properties: Json) -> Iterator[tuple[str, str]]:
         for property_number, (key, value) in enumerate(properties.items()):
-            text = str(value)
+            value_text = str(value)
             column_match = _COLUMN_PROPERTY.fullmatch(key)
             if key == _FILTER_COLUMNS:
-                column_names = [name.strip() for name in text.split(",")]
+                column_names = [column_name.strip() for column_name in value_text.split(",")]
                 yield (
                     key,
                     ",".join(
@@ -237,34 +245,44 @@ class Redaction(_Typed):
                     ),
                 )
             elif key == _NAME_MAPPING:
-                yield key, json.dumps(_new_name_mapping(json.loads(text)))
+                yield key, json.dumps(_new_name_mapping(json.loads(value_text)))
             elif key.startswith(_PROPERTIES) and not (
                 column_match and column_match[2] not in self._column_names
             ):
                 new_key = (
                     column_match[1] + self._column_names[column_match[2]] if column_match else key
                 )
-                yield new_key, text if _PLAIN_VALUE.fullmatch(text) else self._hashed_text(text)
-            elif len(text) >= _LONG_VALUE:
-                # Not of one letter: it would shrink further than a pack may.
-                filler_lines = (
-                    secrets.token_hex(16).ljust(1024, "x") for _ in range(0, len(text), 1024)
+                yield (
+                    new_key,
+                    value_text
+                    if _PLAIN_VALUE.fullmatch(value_text)
+                    else self._hashed_text(value_text),
                 )
-                yield f"redacted.{property_number}", "".join(filler_lines)[: len(text)]
+            elif len(value_text) >= _LONG_VALUE:
+                # Not of one letter: it would shrink further than a pack may.
+                filler_blocks = (
+                    secrets.token_hex(16).ljust(1024, "x") for _ in range(0, len(value_text), 1024)
+                )
+                yield f"redacted.{property_number}", "".join(filler_blocks)[: len(value_text)]
 
     def _new_summary(self, summary: Json) -> Iterator[tuple[str, str]]:
         for key, value in summary.items():
-            text = str(value)
+            value_text = str(value)
             if key in _SUMMARY_TEXTS:
-                yield key, text
+                yield key, value_text
             elif key in _SUMMARY_IDS:
-                yield key, self._hashed_text(text)
-            elif _SUMMARY_FIGURES.fullmatch(key) and _FIGURE.fullmatch(text):
-                yield key, text
+                yield key, self._hashed_text(value_text)
+            elif _SUMMARY_FIGURES.fullmatch(key) and _FIGURE.fullmatch(value_text):
+                yield key, value_text
             elif key_prefix := next(
-                (named_prefix for named_prefix in _NAMED_KEYS if key.startswith(named_prefix)), None
+                (
+                    candidate_prefix
+                    for candidate_prefix in _NAMED_KEYS
+                    if key.startswith(candidate_prefix)
+                ),
+                None,
             ):
-                yield key_prefix + self._hashed_text(key), text
+                yield key_prefix + self._hashed_text(key), value_text
 
     def _hashed_text(self, text: str) -> str:
         return hashlib.sha256(self._salt + text.encode()).hexdigest()[:16]
@@ -291,16 +309,20 @@ class _Ranks:
         return self.rank_text(value).ljust(len(value), "x").encode()
 
 
-def _is_text(type_name: str) -> bool:
+def _is_text_type(type_name: str) -> bool:
     return type_name.startswith((*_TEXTS, *_BYTES))
 
 
-def _is_binary(field: Json) -> bool:
+def _is_binary_field(partition_field: Json) -> bool:
     """Tell whether a partition field of an Avro schema has bytes that are no decimal."""
-    branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
-    for branch in branches:
-        branch_type = branch.get("type") if isinstance(branch, dict) else branch
-        is_decimal = isinstance(branch, dict) and branch.get("logicalType") == "decimal"
+    union_branches = (
+        partition_field["type"]
+        if isinstance(partition_field["type"], list)
+        else [partition_field["type"]]
+    )
+    for union_branch in union_branches:
+        branch_type = union_branch.get("type") if isinstance(union_branch, dict) else union_branch
+        is_decimal = isinstance(union_branch, dict) and union_branch.get("logicalType") == "decimal"
         if branch_type in ("bytes", "fixed") and not is_decimal:
             return True
     return False
@@ -310,15 +332,19 @@ def _avro_schema(header: avro.Header) -> Any:
     return json.loads(header[avro.SCHEMA])
 
 
-def _partition_fields(schema: Any) -> list[Json]:
-    file = next(field["type"] for field in schema["fields"] if field["name"] == "data_file")
-    partition = next(field["type"] for field in file["fields"] if field["name"] == "partition")
-    return list(partition["fields"])
+def _partition_fields(entry_schema: Any) -> list[Json]:
+    file_schema = next(
+        field["type"] for field in entry_schema["fields"] if field["name"] == "data_file"
+    )
+    partition_schema = next(
+        field["type"] for field in file_schema["fields"] if field["name"] == "partition"
+    )
+    return list(partition_schema["fields"])
 
 
 def _schemas(metadata: Json) -> list[Json]:
-    only_schema = metadata.get("schema")
-    return [*(metadata.get("schemas") or ()), *([only_schema] if only_schema else ())]
+    single_schema = metadata.get("schema")
+    return [*(metadata.get("schemas") or ()), *([single_schema] if single_schema else ())]
 
 
 def _child_types(nested_type: Any) -> list[tuple[int, Any]]:
@@ -327,10 +353,10 @@ def _child_types(nested_type: Any) -> list[tuple[int, Any]]:
         return []
     if "fields" in nested_type:
         return [(field["id"], field["type"]) for field in nested_type["fields"]]
-    part_keys = [("element-id", "element"), ("key-id", "key"), ("value-id", "value")]
+    type_keys = [("element-id", "element"), ("key-id", "key"), ("value-id", "value")]
     return [
-        (nested_type[id_key], nested_type[name])
-        for id_key, name in part_keys
+        (nested_type[id_key], nested_type[type_key])
+        for id_key, type_key in type_keys
         if id_key in nested_type
     ]
 
@@ -351,18 +377,18 @@ def _new_column_names(
     if "fields" in nested_type:
         for field in nested_type["fields"]:
             old_name = f"{old_prefix}{field['name']}"
-            new_name = f"{new_prefix}{_column_name(field['id'])}"
+            new_name = f"{new_prefix}{_redacted_column_name(field['id'])}"
             yield old_name, new_name
             yield from _new_column_names(field["type"], f"{old_name}.", f"{new_name}.")
-    for part in ("element", "key", "value"):
-        if part in nested_type:
-            yield f"{old_prefix}{part}", f"{new_prefix}{part}"
+    for part_name in ("element", "key", "value"):
+        if part_name in nested_type:
+            yield f"{old_prefix}{part_name}", f"{new_prefix}{part_name}"
             yield from _new_column_names(
-                nested_type[part], f"{old_prefix}{part}.", f"{new_prefix}{part}."
+                nested_type[part_name], f"{old_prefix}{part_name}.", f"{new_prefix}{part_name}."
             )
 
 
-def _column_name(field_id: int) -> str:
+def _redacted_column_name(field_id: int) -> str:
     return f"c{field_id}"
 
 
@@ -373,31 +399,39 @@ def _rename_columns(nested_type: Any) -> None:
     if not isinstance(nested_type, dict):
         return
     for field in nested_type.get("fields") or ():
-        field["name"] = _column_name(field["id"])
+        field["name"] = _redacted_column_name(field["id"])
         field.pop("doc", None)
         for default_key in ("initial-default", "write-default"):
             if isinstance(field.get(default_key), str):
                 del field[default_key]
         _rename_columns(field["type"])
-    for part in ("element", "key", "value"):
-        _rename_columns(nested_type.get(part))
+    for part_name in ("element", "key", "value"):
+        _rename_columns(nested_type.get(part_name))
 
 
-def _partition_name(name: str, field_id: int) -> str:
-    return name if name in _PARTITION_NAMES_THAT_STAY else f"p{field_id}"
+def _redacted_partition_name(field_name: str, field_id: int) -> str:
+    return field_name if field_name in _PARTITION_NAMES_THAT_STAY else f"p{field_id}"
 
 
-def _rename_partition_fields(fields: Iterable[Json]) -> None:
-    for implied_id, field in enumerate(fields, 1000):
-        field["name"] = _partition_name(field["name"], field.get("field-id", implied_id))
+def _rename_partition_fields(partition_fields: Iterable[Json]) -> None:
+    for default_id, partition_field in enumerate(partition_fields, 1000):
+        partition_field["name"] = _redacted_partition_name(
+            partition_field["name"], partition_field.get("field-id", default_id)
+        )
 
 
 def _new_name_mapping(name_mapping: Any) -> Any:
     return [
         {
-            **field,
-            "names": [_column_name(field["field-id"])] if "field-id" in field else [],
-            **({"fields": _new_name_mapping(field["fields"])} if field.get("fields") else {}),
+            **mapped_field,
+            "names": [_redacted_column_name(mapped_field["field-id"])]
+            if "field-id" in mapped_field
+            else [],
+            **(
+                {"fields": _new_name_mapping(mapped_field["fields"])}
+                if mapped_field.get("fields")
+                else {}
+            ),
         }
-        for field in name_mapping
+        for mapped_field in name_mapping
     ]

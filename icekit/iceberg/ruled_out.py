@@ -24,7 +24,7 @@ _BLOCKS = 256
 _COMPARISONS = 2_560_000
 
 #: The number of a partition, and a sequence number.
-Key = tuple[int, int]
+PartitionSequence = tuple[int, int]
 
 
 class RuledOut(NamedTuple):
@@ -32,8 +32,8 @@ class RuledOut(NamedTuple):
     many files and records of later deletes do not apply to data.
     """
 
-    deletes: set[Key]
-    data: dict[Key, tuple[int, int]]
+    delete_keys: set[PartitionSequence]
+    counts_by_data_key: dict[PartitionSequence, tuple[int, int]]
 
 
 class _Span(NamedTuple):
@@ -68,8 +68,8 @@ class _DeleteCounts:
 
 
 def rule_out_by_bounds(
-    data: KeyBounds,
-    deletes: Mapping[tuple[int, ...], KeyBounds],
+    data_bounds: KeyBounds,
+    deletes_by_key_fields: Mapping[tuple[int, ...], KeyBounds],
     global_partitions: Collection[int],
     has_exact_sequences: bool,
 ) -> RuledOut:
@@ -80,53 +80,60 @@ def rule_out_by_bounds(
     ``has_exact_sequences``), also to data of the same range. Deletes that are older than all data
     are left out before.
     """
-    keys = list(data.rows_by_key)
+    original_keys = list(data_bounds.row_by_partition_sequence)
     # Data is older too than deletes of the same range.
     sequence_offset = 0 if has_exact_sequences else 1
-    data_keys = [(partition, sequence - sequence_offset) for partition, sequence in keys]
-    applied_keys: set[Key] = set()
-    applied_counts = _DeleteCounts([0] * len(keys), [0] * len(keys))
-    for bounds in deletes.values():
-        applied_keys |= _applied_deletes(data, data_keys, bounds, global_partitions, applied_counts)
+    data_keys = [(partition, sequence - sequence_offset) for partition, sequence in original_keys]
+    applied_keys: set[PartitionSequence] = set()
+    applied_counts = _DeleteCounts([0] * len(original_keys), [0] * len(original_keys))
+    for delete_bounds in deletes_by_key_fields.values():
+        applied_keys |= _applied_deletes(
+            data_bounds, data_keys, delete_bounds, global_partitions, applied_counts
+        )
     # Files are not counted by key: those of a partition and sequence number may apply if those of
     # one key may.
     later_counts = _later_delete_counts(
-        data_keys, _applied_files(deletes, applied_keys), global_partitions
+        data_keys, _applied_files(deletes_by_key_fields, applied_keys), global_partitions
     )
-    excluded_counts = {
+    excluded_counts_by_key = {
         key: (
             later_counts.file_counts[row] - applied_counts.file_counts[row],
             later_counts.record_counts[row] - applied_counts.record_counts[row],
         )
-        for row, key in enumerate(keys)
+        for row, key in enumerate(original_keys)
     }
     return RuledOut(
-        {key for bounds in deletes.values() for key in bounds.rows_by_key} - applied_keys,
-        {key: counts for key, counts in excluded_counts.items() if any(counts)},
+        {
+            key
+            for delete_bounds in deletes_by_key_fields.values()
+            for key in delete_bounds.row_by_partition_sequence
+        }
+        - applied_keys,
+        {key: counts for key, counts in excluded_counts_by_key.items() if any(counts)},
     )
 
 
 class _AppliedFiles(NamedTuple):
     """The delete files of a partition and sequence number that may apply to some data."""
 
-    key: Key
+    key: PartitionSequence
     file_count: int
     record_count: int
 
 
 def _applied_files(
-    deletes: Mapping[tuple[int, ...], KeyBounds], applied_keys: set[Key]
+    deletes_by_key_fields: Mapping[tuple[int, ...], KeyBounds], applied_keys: set[PartitionSequence]
 ) -> list[_AppliedFiles]:
     return [
-        _AppliedFiles(key, bounds.file_counts[row], bounds.record_counts[row])
-        for bounds in deletes.values()
-        for key, row in bounds.rows_by_key.items()
+        _AppliedFiles(key, delete_bounds.file_counts[row], delete_bounds.record_counts[row])
+        for delete_bounds in deletes_by_key_fields.values()
+        for key, row in delete_bounds.row_by_partition_sequence.items()
         if key in applied_keys
     ]
 
 
 def _later_delete_counts(
-    data_keys: Sequence[Key],
+    data_keys: Sequence[PartitionSequence],
     applied_files: Sequence[_AppliedFiles],
     global_partitions: Collection[int],
 ) -> _DeleteCounts:
@@ -135,100 +142,124 @@ def _later_delete_counts(
     for data_rows, delete_indexes in _comparable_rows(
         data_keys, [delete_files.key for delete_files in applied_files], global_partitions
     ):
-        ordered_files = sorted(
+        files_in_order = sorted(
             (applied_files[delete_index] for delete_index in delete_indexes),
             key=lambda delete_files: delete_files.key[1],
         )
-        sequences = [delete_files.key[1] for delete_files in ordered_files]
-        file_sums = [0, *accumulate(delete_files.file_count for delete_files in ordered_files)]
-        record_sums = [0, *accumulate(delete_files.record_count for delete_files in ordered_files)]
+        sequence_numbers = [delete_files.key[1] for delete_files in files_in_order]
+        file_count_sums = [
+            0,
+            *accumulate(delete_files.file_count for delete_files in files_in_order),
+        ]
+        record_count_sums = [
+            0,
+            *accumulate(delete_files.record_count for delete_files in files_in_order),
+        ]
         for row in data_rows:
-            first_later = bisect_right(sequences, data_keys[row][1])
-            later_counts.file_counts[row] += file_sums[-1] - file_sums[first_later]
-            later_counts.record_counts[row] += record_sums[-1] - record_sums[first_later]
+            first_later_index = bisect_right(sequence_numbers, data_keys[row][1])
+            later_counts.file_counts[row] += (
+                file_count_sums[-1] - file_count_sums[first_later_index]
+            )
+            later_counts.record_counts[row] += (
+                record_count_sums[-1] - record_count_sums[first_later_index]
+            )
     return later_counts
 
 
 def _comparable_rows(
-    data_keys: Sequence[Key], delete_keys: Sequence[Key], global_partitions: Collection[int]
+    data_keys: Sequence[PartitionSequence],
+    delete_keys: Sequence[PartitionSequence],
+    global_partitions: Collection[int],
 ) -> Iterator[tuple[list[int], list[int]]]:
     """The rows of data and of deletes that are compared: partition by partition."""
-    global_rows = [
-        row for row, (partition, _) in enumerate(delete_keys) if partition in global_partitions
+    global_delete_rows = [
+        row
+        for row, (partition_number, _) in enumerate(delete_keys)
+        if partition_number in global_partitions
     ]
-    if global_rows:
-        yield list(range(len(data_keys))), global_rows
-    data_rows = _rows_by_partition(data_keys)
-    for partition, delete_rows in _rows_by_partition(delete_keys).items():
-        if partition in data_rows and partition not in global_partitions:
-            yield data_rows[partition], delete_rows
+    if global_delete_rows:
+        yield list(range(len(data_keys))), global_delete_rows
+    data_rows_by_partition = _rows_by_partition(data_keys)
+    for partition_number, delete_rows in _rows_by_partition(delete_keys).items():
+        if partition_number in data_rows_by_partition and partition_number not in global_partitions:
+            yield data_rows_by_partition[partition_number], delete_rows
 
 
-def _rows_by_partition(keys: Iterable[Key]) -> dict[int, list[int]]:
+def _rows_by_partition(keys: Iterable[PartitionSequence]) -> dict[int, list[int]]:
     """The rows of each partition."""
     rows_by_partition = defaultdict[int, list[int]](list)
-    for row, (partition, _) in enumerate(keys):
-        rows_by_partition[partition].append(row)
+    for row, (partition_number, _) in enumerate(keys):
+        rows_by_partition[partition_number].append(row)
     return rows_by_partition
 
 
 def _applied_deletes(
-    data: KeyBounds,
-    data_keys: Sequence[Key],
-    deletes: KeyBounds,
+    data_bounds: KeyBounds,
+    data_keys: Sequence[PartitionSequence],
+    delete_bounds: KeyBounds,
     global_partitions: Collection[int],
     applied_counts: _DeleteCounts,
-) -> set[Key]:
+) -> set[PartitionSequence]:
     """The deletes that may apply to some data, whose partitions and sequence numbers are
     ``data_keys``; adds their files and records to the rows of data in ``applied_counts``.
     """
     ranked_columns = [
-        _ranked_columns(data.spans_by_column[column], spans)
-        for column, spans in deletes.spans_by_column.items()
+        _ranked_column(data_bounds.spans_by_column[column], spans)
+        for column, spans in delete_bounds.spans_by_column.items()
     ]
-    delete_keys = list(deletes.rows_by_key)
-    applied_keys: set[Key] = set()
+    delete_keys = list(delete_bounds.row_by_partition_sequence)
+    applied_keys: set[PartitionSequence] = set()
     for data_rows, delete_rows in _comparable_rows(data_keys, delete_keys, global_partitions):
         sorted_data_rows = sorted(data_rows, key=lambda row: data_keys[row][1])
-        sequences = [data_keys[row][1] for row in sorted_data_rows]
-        scoped_columns = [
-            _Ranked(
-                [spans_of_column.data[row] for row in sorted_data_rows], spans_of_column.deletes
-            )
-            for spans_of_column in ranked_columns
+        sequence_numbers = [data_keys[row][1] for row in sorted_data_rows]
+        compared_columns = [
+            _RankedSpans([ranked_spans.data[row] for row in sorted_data_rows], ranked_spans.deletes)
+            for ranked_spans in ranked_columns
         ]
-        remaining_rows = sorted(delete_rows, key=lambda row: -delete_keys[row][1])
+        remaining_delete_rows = sorted(delete_rows, key=lambda row: -delete_keys[row][1])
         # How much data is older than each delete.
-        older_data_counts = {
-            row: bisect_left(sequences, delete_keys[row][1]) for row in remaining_rows
+        older_data_count_by_row = {
+            row: bisect_left(sequence_numbers, delete_keys[row][1]) for row in remaining_delete_rows
         }
-        remaining_rows = [row for row in remaining_rows if older_data_counts[row]]
-        for column_spans in scoped_columns:
+        remaining_delete_rows = [
+            row for row in remaining_delete_rows if older_data_count_by_row[row]
+        ]
+        for column_spans in compared_columns:
             running_unions = list(accumulate(column_spans.data, _Span.union))
-            remaining_rows = [
+            remaining_delete_rows = [
                 row
-                for row in remaining_rows
-                if column_spans.deletes[row].meets(running_unions[older_data_counts[row] - 1])
+                for row in remaining_delete_rows
+                if column_spans.deletes[row].meets(running_unions[older_data_count_by_row[row] - 1])
             ]
         file_counts = [0] * len(sorted_data_rows)
         record_counts = [0] * len(sorted_data_rows)
-        for block in _blocks(remaining_rows, len(sorted_data_rows)):
-            data_indexes = _overlapping_indexes(scoped_columns, older_data_counts[block[0]], block)
-            file_sums = [0, *accumulate(deletes.file_counts[row] for row in block)]
-            record_sums = [0, *accumulate(deletes.record_counts[row] for row in block)]
-            later_row_count = len(block)
-            fully_older_count = bisect_left(data_indexes, older_data_counts[block[-1]])
+        for delete_block in _blocks(remaining_delete_rows, len(sorted_data_rows)):
+            data_indexes = _overlapping_indexes(
+                compared_columns, older_data_count_by_row[delete_block[0]], delete_block
+            )
+            file_count_sums = [
+                0,
+                *accumulate(delete_bounds.file_counts[row] for row in delete_block),
+            ]
+            record_count_sums = [
+                0,
+                *accumulate(delete_bounds.record_counts[row] for row in delete_block),
+            ]
+            later_row_count = len(delete_block)
+            fully_older_count = bisect_left(data_indexes, older_data_count_by_row[delete_block[-1]])
             for data_index in data_indexes[:fully_older_count]:
-                file_counts[data_index] += file_sums[later_row_count]
-                record_counts[data_index] += record_sums[later_row_count]
-            negated_sequences = [-delete_keys[row][1] for row in block]
+                file_counts[data_index] += file_count_sums[later_row_count]
+                record_counts[data_index] += record_count_sums[later_row_count]
+            negated_sequences = [-delete_keys[row][1] for row in delete_block]
             for data_index in data_indexes[fully_older_count:]:
-                later_row_count = bisect_left(negated_sequences, -sequences[data_index])
-                file_counts[data_index] += file_sums[later_row_count]
-                record_counts[data_index] += record_sums[later_row_count]
+                later_row_count = bisect_left(negated_sequences, -sequence_numbers[data_index])
+                file_counts[data_index] += file_count_sums[later_row_count]
+                record_counts[data_index] += record_count_sums[later_row_count]
             if data_indexes:
-                applied_row_count = bisect_left(negated_sequences, -sequences[data_indexes[0]])
-                applied_keys.update(delete_keys[row] for row in block[:applied_row_count])
+                applied_row_count = bisect_left(
+                    negated_sequences, -sequence_numbers[data_indexes[0]]
+                )
+                applied_keys.update(delete_keys[row] for row in delete_block[:applied_row_count])
         for data_index, row in enumerate(sorted_data_rows):
             applied_counts.file_counts[row] += file_counts[data_index]
             applied_counts.record_counts[row] += record_counts[data_index]
@@ -246,7 +277,7 @@ def _blocks(delete_rows: Sequence[int], data_row_count: int) -> Iterator[Sequenc
         ]
 
 
-class _Ranked(NamedTuple):
+class _RankedSpans(NamedTuple):
     """The spans of data and of deletes in one column of a key."""
 
     data: Sequence[_Span]
@@ -254,36 +285,38 @@ class _Ranked(NamedTuple):
 
 
 def _overlapping_indexes(
-    columns: Sequence[_Ranked], older_count: int, block: Sequence[int]
+    columns: Sequence[_RankedSpans], older_data_count: int, delete_block: Sequence[int]
 ) -> Sequence[int]:
-    """Of the first, ``older_count`` spans of data, the places of those that have a value in common
-    with the deletes of a block together, in every column.
+    """Of the first, ``older_data_count`` spans of data, the places of those that have a value in
+    common with the deletes of a block together, in every column.
     """
-    data_indexes: Sequence[int] = range(older_count)
+    data_indexes: Sequence[int] = range(older_data_count)
     for column_spans in columns:
-        low, high, has_null = reduce(_Span.union, (column_spans.deletes[row] for row in block))
+        low, high, has_null = reduce(
+            _Span.union, (column_spans.deletes[row] for row in delete_block)
+        )
         # As _Span.meets: these are most of the comparisons.
         data_spans = column_spans.data
-        if len(data_indexes) < older_count:
+        if len(data_indexes) < older_data_count:
             data_spans = [data_spans[data_index] for data_index in data_indexes]
         data_indexes = [
             data_index
-            for data_index, (its_low, its_high, its_null) in zip(
+            for data_index, (data_low, data_high, data_has_null) in zip(
                 data_indexes, data_spans, strict=False
             )
-            if (its_low <= high and low <= its_high) or (has_null and its_null)
+            if (data_low <= high and low <= data_high) or (has_null and data_has_null)
         ]
     return data_indexes
 
 
-def _ranked_columns(data: Spans, deletes: Spans) -> _Ranked:
+def _ranked_column(data: Spans, deletes: Spans) -> _RankedSpans:
     """The spans of both in one column of a key."""
-    values = sorted({*data.low, *data.high, *deletes.low, *deletes.high} - {None})
-    ranks = {value: rank for rank, value in enumerate(values)}
+    bound_values = sorted({*data.low, *data.high, *deletes.low, *deletes.high} - {None})
+    rank_by_value = {value: rank for rank, value in enumerate(bound_values)}
     lowest_rank = -1
-    highest_rank = len(values)
+    highest_rank = len(bound_values)
 
-    def span_list(spans: Spans) -> list[_Span]:
+    def ranked_spans_of(spans: Spans) -> list[_Span]:
         ranked_spans = []
         for low, high, has_null, has_value, is_bounded in zip(*spans, strict=True):
             if not has_value:
@@ -291,7 +324,7 @@ def _ranked_columns(data: Spans, deletes: Spans) -> _Ranked:
             elif not is_bounded:
                 ranked_spans.append(_Span(lowest_rank, highest_rank, bool(has_null)))
             else:
-                ranked_spans.append(_Span(ranks[low], ranks[high], bool(has_null)))
+                ranked_spans.append(_Span(rank_by_value[low], rank_by_value[high], bool(has_null)))
         return ranked_spans
 
-    return _Ranked(span_list(data), span_list(deletes))
+    return _RankedSpans(ranked_spans_of(data), ranked_spans_of(deletes))

@@ -61,9 +61,9 @@ class WriterState:
     @property
     def text(self) -> str:
         """``Flink job 7f1c, checkpoint 41``; on another branch than main also its name."""
-        name = " ".join(filter(None, (self.writer, shorten(self.job, _SHOWN))))
+        job_name = " ".join(filter(None, (self.writer, shorten(self.job, _SHOWN))))
         branch_text = "" if "main" in self.branches else f" on branch {self.branches[0]}"
-        return f"{name}{branch_text}, {shorten(self.state, _SHOWN)}"
+        return f"{job_name}{branch_text}, {shorten(self.state, _SHOWN)}"
 
 
 @frozen
@@ -91,12 +91,12 @@ class StagedWrite:
 class History:
     """Snapshots of the table, and the newest commits of the lineage, oldest first.
 
-    ``commits`` holds at most :data:`icekit.iceberg.metadata.MAX_COMMITS`. ``expirable_count`` are the
-    snapshots that ``icekit maintain`` would expire now without a stated retention; None if that is
-    not known. ``past_limits`` are the snapshots that every expiry removes, whatever it
-    names, and ``refs_past_limits`` the branches and tags. ``schema_count`` is the number of schemas
-    that the metadata keeps. ``writers`` are the states of writers on all branches, ``staged`` the
-    staged writes.
+    ``commits`` holds at most :data:`icekit.iceberg.metadata.MAX_COMMITS`. ``expirable_count`` are
+    the snapshots that ``icekit maintain`` would expire now without a stated retention; None if that
+    is not known. ``past_limits`` are the snapshots that every expiry removes, whatever it names,
+    and ``refs_past_limits`` the branches and tags. ``schema_count`` is the number of schemas that
+    the metadata keeps. ``writers`` are the states of writers on all branches, ``staged`` the staged
+    writes.
     """
 
     snapshot_count: int = 0

@@ -112,8 +112,8 @@ def partition_value_text(transform: str, type_name: str, value: Scalar) -> str:
         if type_name == "date":
             return dt.date.fromordinal(_EPOCH_DAY + value).isoformat()
         if type_name.startswith("timestamp"):
-            text = moment_of(type_name, value).replace(tzinfo=None).isoformat()
-            return f"{text}+00:00" if "tz" in type_name else text
+            timestamp_text = moment_of(type_name, value).replace(tzinfo=None).isoformat()
+            return f"{timestamp_text}+00:00" if "tz" in type_name else timestamp_text
         if type_name == "time":
             return (_EPOCH + dt.timedelta(microseconds=value)).time().isoformat()
     return str(value)
@@ -127,13 +127,13 @@ def moment_of(type_name: str, value: int) -> dt.datetime:
 
 def partition_path(spec: PartitionSpec, values: Sequence[Scalar]) -> str:
     """``name=value`` for each field of the spec, joined by slashes; empty when unpartitioned."""
-    texts = (
+    value_texts = (
         partition_value_text(field.transform, field.result_type, value)
         for field, value in zip(spec.fields, values, strict=True)
     )
     return "/".join(
-        f"{field.name}={_escaped_text(text)}"
-        for field, text in zip(spec.fields, texts, strict=True)
+        f"{field.name}={_escaped_text(value_text)}"
+        for field, value_text in zip(spec.fields, value_texts, strict=True)
     )
 
 

@@ -39,7 +39,7 @@ def where(
     columns: Sequence[Column],
     partitions: Iterable[Partition],
     *,
-    of_rows: bool = False,
+    is_for_query: bool = False,
 ) -> str | None:
     """A Spark SQL predicate that is true for the rows of these partitions; None if it would be true
     for all rows.
@@ -48,8 +48,8 @@ def where(
     and a rewrite takes those files unless their bounds rule it out. A field whose column was
     dropped cannot be in a predicate, which is then wider than the partitions, see
     :func:`fields_without_column`; a value without a literal makes the predicate None. Without
-    partitions the predicate is ``false``. ``of_rows`` is for a query, in which a UUID is a string;
-    a procedure's planner uses the UUID type.
+    partitions the predicate is ``false``. In a query (``is_for_query``) a
+    UUID is a string; a procedure's planner uses the UUID type.
     """
     values_by_spec: dict[int, set[tuple[Scalar, ...]]] = {}
     for partition in partitions:
@@ -58,31 +58,31 @@ def where(
         return "false"
     columns_by_id = {column.field_id: column for column in columns}
     # For a planner a UUID is no string: without its type, its column is not read as one.
-    term_columns = [
-        replace(column, type="") if column.type == "uuid" and not of_rows else column
+    expression_columns = [
+        replace(column, type="") if column.type == "uuid" and not is_for_query else column
         for column in columns
     ]
     spec_predicates: list[str] = []
     for spec_id in sorted(values_by_spec):
-        terms_by_index = {
-            index: (field, term)
-            for index, field in enumerate(specs[spec_id].fields)
-            if (term := field_expression(catalog, field, term_columns)) is not None
+        field_terms = {
+            field_index: (field, term_sql)
+            for field_index, field in enumerate(specs[spec_id].fields)
+            if (term_sql := field_expression(catalog, field, expression_columns)) is not None
         }
-        if not terms_by_index:
+        if not field_terms:
             return None
         value_combinations = _merged_combinations(
             {
-                tuple(frozenset({values[i]}) for i in terms_by_index)
-                for values in values_by_spec[spec_id]
+                tuple(frozenset({field_values[i]}) for i in field_terms)
+                for field_values in values_by_spec[spec_id]
             }
         )
         for value_combination in value_combinations:
             try:
                 field_predicates = [
-                    _field_predicate(field, columns_by_id[field.source_id], term, values)
-                    for (field, term), values in zip(
-                        terms_by_index.values(), value_combination, strict=True
+                    _field_predicate(field, columns_by_id[field.source_id], term_sql, field_values)
+                    for (field, term_sql), field_values in zip(
+                        field_terms.values(), value_combination, strict=True
                     )
                 ]
             except (OverflowError, ValueError):
@@ -104,19 +104,19 @@ def lookup_of(column: Column) -> str | None:
     return None if column.type.startswith(NO_BOUNDS) else f"{identifier(*column.names)} = ?"
 
 
-def in_values(term: str, type_name: str, values: Iterable[Scalar]) -> str:
+def in_values(term_sql: str, type_name: str, values: Iterable[Scalar]) -> str:
     """A predicate for rows in which a term (SQL) of this type has one of some values, in the form
     that facts keep.
 
     Raises ValueError or OverflowError for a time without a literal, as do the functions below.
     """
     literals = ", ".join(literal_of(type_name, value) for value in sorted(values, key=sort_key))
-    return f"{term} IN ({literals})"
+    return f"{term_sql} IN ({literals})"
 
 
-def in_range(term: str, type_name: str, low: Scalar, high: Scalar) -> str:
+def in_range(term_sql: str, type_name: str, low: Scalar, high: Scalar) -> str:
     """A predicate for rows in which a term is between two values, both inclusive."""
-    return f"{term} >= {literal_of(type_name, low)} AND {term} <= {literal_of(type_name, high)}"
+    return f"{term_sql} >= {literal_of(type_name, low)} AND {term_sql} <= {literal_of(type_name, high)}"
 
 
 def fields_without_column(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ def is_filterable(spec: PartitionSpec, partition: Partition) -> bool:
             if value == "nan" and field.result_type in {"float", "double"}:
                 return False
             if isinstance(value, int) and field.transform in UNITS:
-                start_of(field.transform, value + 1)
+                time_unit_start(field.transform, value + 1)
             elif field.transform == "identity":  # no other transform keeps a time as it is
                 literal_of(field.result_type, value)
     except (OverflowError, ValueError):
@@ -151,7 +151,7 @@ def field_expression(catalog: str, field: PartitionField, columns: Sequence[Colu
     column = next((c for c in columns if c.field_id == field.source_id), None)
     if column is None or field.transform == "void":
         return None
-    transform_name, _, width = field.transform.partition("[")
+    transform_name, _, parameter_text = field.transform.partition("[")
     source_sql = identifier(*column.names)
     if transform_name == "identity":
         return source_sql
@@ -162,7 +162,9 @@ def field_expression(catalog: str, field: PartitionField, columns: Sequence[Colu
         source_sql = f"unhex(replace({source_sql}, '-', ''))"
     function_sql = f"{identifier(catalog)}.system.{_FUNCTIONS[transform_name]}"
     return (
-        f"{function_sql}({width[:-1]}, {source_sql})" if width else f"{function_sql}({source_sql})"
+        f"{function_sql}({parameter_text[:-1]}, {source_sql})"
+        if parameter_text
+        else f"{function_sql}({source_sql})"
     )
 
 
@@ -171,49 +173,51 @@ def _merged_combinations(combinations: set[_Combination]) -> list[_Combination]:
     if not combinations:
         return []
     for i in reversed(range(len(next(iter(combinations))))):
-        united_values: dict[tuple[frozenset[Scalar], ...], frozenset[Scalar]] = {}
+        values_by_other_fields: dict[tuple[frozenset[Scalar], ...], frozenset[Scalar]] = {}
         for combination in combinations:
             other_values = combination[:i] + combination[i + 1 :]
-            united_values[other_values] = (
-                united_values.get(other_values, frozenset()) | combination[i]
+            values_by_other_fields[other_values] = (
+                values_by_other_fields.get(other_values, frozenset()) | combination[i]
             )
         combinations = {
-            (*other_values[:i], values, *other_values[i:])
-            for other_values, values in united_values.items()
+            (*other_values[:i], field_values, *other_values[i:])
+            for other_values, field_values in values_by_other_fields.items()
         }
     return sorted(
         combinations,
-        key=lambda combination: [sorted(map(sort_key, values)) for values in combination],
+        key=lambda combination: [
+            sorted(map(sort_key, field_values)) for field_values in combination
+        ],
     )
 
 
 def _field_predicate(
-    field: PartitionField, column: Column, term: str, values: frozenset[Scalar]
+    field: PartitionField, column: Column, term_sql: str, field_values: frozenset[Scalar]
 ) -> str:
-    """A predicate for the rows that have some values of one field; ``term`` is the field as an
+    """A predicate for the rows that have some values of one field; ``term_sql`` is the field as an
     expression.
     """
     source_sql = identifier(*column.names)
-    predicate_parts = [f"{source_sql} IS NULL"] if None in values else []
-    non_nulls = [value for value in values if value is not None]
+    predicate_parts = [f"{source_sql} IS NULL"] if None in field_values else []
+    non_null_values = [value for value in field_values if value is not None]
     if field.transform in UNITS:
-        predicate_parts += unit_ranges(
-            source_sql, column.type, field.transform, sorted(map(int, non_nulls))
+        predicate_parts += unit_range_predicates(
+            source_sql, column.type, field.transform, sorted(map(int, non_null_values))
         )
         return " OR ".join(predicate_parts)
     term_type = "int" if field.transform.startswith("bucket") else column.type
-    if term_type in {"float", "double"} and "nan" in non_nulls:
+    if term_type in {"float", "double"} and "nan" in non_null_values:
         # True for the rows, but Iceberg's planner has no such filter, see is_filterable().
         predicate_parts.append(f"isnan({source_sql})")
-        non_nulls.remove("nan")
-    if len(non_nulls) > 1:
-        predicate_parts.append(in_values(term, term_type, non_nulls))
-    elif non_nulls:
-        predicate_parts.append(f"{term} = {literal_of(term_type, non_nulls[0])}")
+        non_null_values.remove("nan")
+    if len(non_null_values) > 1:
+        predicate_parts.append(in_values(term_sql, term_type, non_null_values))
+    elif non_null_values:
+        predicate_parts.append(f"{term_sql} = {literal_of(term_type, non_null_values[0])}")
     return " OR ".join(predicate_parts)
 
 
-def unit_ranges(
+def unit_range_predicates(
     source_sql: str, column_type: str, transform: str, values: Sequence[int]
 ) -> list[str]:
     """``source >= … AND source < …`` for each run of consecutive years, months, days or hours
@@ -226,9 +230,9 @@ def unit_ranges(
         else:
             value_runs.append([value, value])
     range_predicates = [
-        f"{source_sql} >= {moment_literal(column_type, start_of(transform, first_value))} AND "
-        f"{source_sql} < "
-        f"{moment_literal(column_type, start_of(transform, last_value + 1))}"
+        f"{source_sql} >= {moment_literal(column_type, time_unit_start(transform, first_value))} "
+        f"AND {source_sql} < "
+        f"{moment_literal(column_type, time_unit_start(transform, last_value + 1))}"
         for first_value, last_value in value_runs
     ]
     return (
@@ -238,7 +242,7 @@ def unit_ranges(
     )
 
 
-def start_of(transform: str, value: int) -> dt.datetime:
+def time_unit_start(transform: str, value: int) -> dt.datetime:
     """When a year, month, day or hour counted from 1970 begins."""
     if transform == "year":
         return dt.datetime(1970 + value, 1, 1)  # noqa: DTZ001
@@ -251,8 +255,12 @@ def moment_literal(type_name: str, moment: dt.datetime) -> str:
     """A date or time literal of the column's own type, whatever the session's time zone."""
     if type_name == "date":
         return f"DATE '{moment.date().isoformat()}'"
-    text = moment.isoformat(" ")
-    return f"TIMESTAMP '{text}+00:00'" if "tz" in type_name else f"TIMESTAMP_NTZ '{text}'"
+    moment_text = moment.isoformat(" ")
+    return (
+        f"TIMESTAMP '{moment_text}+00:00'"
+        if "tz" in type_name
+        else f"TIMESTAMP_NTZ '{moment_text}'"
+    )
 
 
 def literal_of(type_name: str, value: Scalar) -> str:
@@ -279,7 +287,7 @@ def literal_of(type_name: str, value: Scalar) -> str:
     return literal(value)
 
 
-def partition_span(
+def partition_time_range(
     spec: PartitionSpec, partition: Partition
 ) -> tuple[dt.datetime, dt.datetime] | None:
     """The time range of a partition's rows: its first time field, inclusive start and exclusive
@@ -291,8 +299,8 @@ def partition_span(
             if not isinstance(value, int) or isinstance(value, bool):
                 continue
             if time_unit in UNITS:
-                start = start_of(time_unit, value).replace(tzinfo=dt.UTC)
-                end = start_of(time_unit, value + 1).replace(tzinfo=dt.UTC)
+                start = time_unit_start(time_unit, value).replace(tzinfo=dt.UTC)
+                end = time_unit_start(time_unit, value + 1).replace(tzinfo=dt.UTC)
                 return start, end
             if time_unit == "identity" and field.result_type.startswith("timestamp"):
                 moment = moment_of(field.result_type, value)

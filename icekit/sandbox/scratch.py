@@ -30,7 +30,7 @@ from icekit.health.facts.head import head
 from icekit.health.facts.metadata_file import load_metadata
 from icekit.health.storage.orphans import referenced_files
 from icekit.iceberg.metadata import Json, properties_of
-from icekit.iceberg.paths import LOCAL, normal
+from icekit.iceberg.paths import LOCAL, normal_path_of
 
 #: The namespace of scratch tables, and the name of the folder for theirs.
 NAMESPACE = "icekit_scratch"
@@ -203,8 +203,8 @@ def _path_in_folder(location: str, scratch_table: ScratchTable) -> str | None:
     """A file's path in a scratch table's folder, however it is spelled; None for a file
     elsewhere.
     """
-    family, _, path = normal(location)
-    for spelling in (path, os.path.realpath(path) if family in LOCAL else path):
+    storage_kind, _, path = normal_path_of(location)
+    for spelling in (path, os.path.realpath(path) if storage_kind in LOCAL else path):
         _, marker, inner_path = spelling.partition(scratch_table.marker)
         if marker:
             return inner_path

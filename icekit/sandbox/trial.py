@@ -346,7 +346,7 @@ def _sample_filter(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     if facts.data.size_in_bytes > sample_bytes and (
         sampled_partitions := sample_partitions(facts, sample_bytes)
     ):
-        predicate = facts.where(sampled_partitions, of_rows=True)
+        predicate = facts.where(sampled_partitions, is_for_query=True)
         if predicate is not None:
             return predicate
     return sampled_files_filter(lake, facts, sample_bytes)

@@ -15,7 +15,7 @@ from icekit.health.facts.rollup import (
     max_file_size,
     min_file_size,
 )
-from icekit.iceberg.manifest_counts import expected_manifests
+from icekit.iceberg.manifest_counts import expected_manifest_count
 
 
 def file_sizes(
@@ -139,7 +139,7 @@ def manifests(facts: TableFacts) -> Grid:
         (
             content,
             manifest_count,
-            expected_manifests(size_in_bytes, target_bytes),
+            expected_manifest_count(size_in_bytes, target_bytes),
             size_in_bytes,
             size_in_bytes / manifest_count,
             entry_count,

@@ -131,7 +131,9 @@ def large_commit(
     )
     partitions = [g.partition for g in selected_groups]
     predicate = (
-        facts.where(partitions, of_rows=True) if len(selected_groups) < len(file_groups) else None
+        facts.where(partitions, is_for_query=True)
+        if len(selected_groups) < len(file_groups)
+        else None
     )
     source_groups = selected_groups if predicate else file_groups
     total_bytes = sum(g.size_in_bytes for g in source_groups)

@@ -11,7 +11,13 @@ from icekit.common import frozen
 from icekit.common.sql import identifier
 from icekit.iceberg.definition import Column
 from icekit.iceberg.partition import Scalar
-from icekit.iceberg.where import in_values, literal_of, moment_literal, start_of, unit_ranges
+from icekit.iceberg.where import (
+    in_values,
+    literal_of,
+    moment_literal,
+    time_unit_start,
+    unit_range_predicates,
+)
 
 #: The leaf columns of a table by name.
 Columns = Mapping[str, Column]
@@ -123,9 +129,9 @@ def sql(node: Node, columns: Columns) -> str:
     if unit:
         values = sorted(int(str(value_literal)) for value_literal in node.values)
         if op in EQUALITY:
-            return " OR ".join(unit_ranges(column_sql, column.type, unit, values))
+            return " OR ".join(unit_range_predicates(column_sql, column.type, unit, values))
         # The unit is complete on one side of the bound.
-        unit_start = start_of(unit, values[0] + (op in {"<=", ">"}))
+        unit_start = time_unit_start(unit, values[0] + (op in {"<=", ">"}))
         op = "<" if op.startswith("<") else ">="
         return f"{column_sql} {op} {moment_literal(column.type, unit_start)}"
     if op == "in":

@@ -316,7 +316,7 @@ def _partition_predicates(
         ):
             commit_groups.append(remaining_groups.pop())
         partitions = [g.partition for g in commit_groups]
-        predicate = facts.where(partitions, of_rows=True)
+        predicate = facts.where(partitions, is_for_query=True)
         if predicate is None:
             break
         predicates_with_rows.append((predicate, sum(g.record_count for g in commit_groups)))

@@ -20,7 +20,7 @@ from icekit.engine.lake import Lake
 from icekit.health.facts.metadata_file import load_metadata
 from icekit.iceberg.moved_paths import MovedPaths
 from icekit.iceberg.pack import PackWriter
-from icekit.iceberg.paths import normal
+from icekit.iceberg.paths import normal_path_of
 from icekit.iceberg.relocation import Relocation
 from icekit.learn.lab import ARCHIVE, INDEX, NAMESPACE, OTHER_ARCHIVE
 from rigs.lab import TABLES, build
@@ -100,7 +100,9 @@ def add(writer: PackWriter, lake: Lake, name: str) -> None:
     source = lake.tables.source((NAMESPACE, name))
     folder = folder_of(lake, name)
     survey = Relocation(source.read, MovedPaths({str(folder): "/t/table"}, "/t/elsewhere"))
-    named_paths = {normal(file.old_path).path for file in survey.files(source.metadata_location)}
+    named_paths = {
+        normal_path_of(file.old_path).path for file in survey.files(source.metadata_location)
+    }
     unreferenced = {
         str(path): int(path.stat().st_mtime * 1000)
         for path in sorted(folder.rglob("*"))
@@ -112,7 +114,7 @@ def add(writer: PackWriter, lake: Lake, name: str) -> None:
         source.metadata_location,
         source.read,
         with_data=True,
-        unreferenced=unreferenced,
+        unreferenced_changed_at_ms=unreferenced,
         packed_at_ms=load_metadata(source)["last-updated-ms"] + _AGE_MS,
     )
 

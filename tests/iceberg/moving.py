@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from icekit.common.errors import FileGone
 from icekit.iceberg import avro, puffin
 from icekit.iceberg.moved_paths import MovedPaths
-from icekit.iceberg.paths import normal
+from icekit.iceberg.paths import normal_path_of
 from icekit.iceberg.relocation import FileKind, Relocation
 
 NEUTRAL = "/neutral/table"
@@ -36,7 +36,7 @@ class Moved(NamedTuple):
     relocation: Relocation
 
     def read(self, path: str) -> bytes:
-        if (plain := normal(path).path) not in self.files:
+        if (plain := normal_path_of(path).path) not in self.files:
             raise FileGone(path)
         return self.files[plain]
 
@@ -65,14 +65,14 @@ def move(
     files: dict[str, bytes] = {}
     kinds: dict[str, FileKind] = {}
     for file in relocation.files(metadata_location):
-        path = normal(file.path).path
+        path = normal_path_of(file.new_path).path
         assert path not in files
         try:
-            files[path] = read(file.old_path) if file.content is None else file.content
+            files[path] = read(file.old_path) if file.new_content is None else file.new_content
         except FileGone:
             continue
         kinds[path] = file.kind
-    return Moved(files, kinds, relocation.paths(metadata_location), relocation)
+    return Moved(files, kinds, relocation.moved_paths(metadata_location), relocation)
 
 
 def packed(metadata_location: str, read: Read = read_local, **options: Any) -> Moved:

@@ -65,7 +65,10 @@ def test_values_without_a_type_in_python_stay_as_they_are(codec: str) -> None:
     records = [{"path": f"old {number}", **ODD_RECORD} for number in range(5000)]
     blocks = _written(plain, records, codec)
     header = {**avro.header_of(blocks), "avro.schema": json.dumps(ODD).encode()}
-    raw = avro._encoded_header(header, blocks[-16:]) + blocks[avro._header_and_start(blocks)[1] :]
+    raw = (
+        avro._encoded_header(header, blocks[-16:])
+        + blocks[avro._header_and_block_offset(blocks)[1] :]
+    )
 
     def change(record: dict[str, Any]) -> None:
         record["path"] = record["path"].replace("old", "new folder")

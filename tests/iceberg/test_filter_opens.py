@@ -13,9 +13,9 @@ import pytest
 from icekit.iceberg.filter_opens import (
     FileRange,
     FilterOpens,
-    mean_opens,
+    file_opens_from_share,
+    mean_file_opens,
     mean_overlap,
-    opens_of_share,
 )
 
 
@@ -46,12 +46,12 @@ WHOLE = {
 
 @pytest.mark.parametrize("pairs", DISJOINT.values(), ids=DISJOINT)
 def test_a_filter_opens_one_file_if_no_ranges_overlap(pairs: Sequence[tuple[Any, Any]]) -> None:
-    assert mean_opens(ranges(*pairs)) == pytest.approx(1)
+    assert mean_file_opens(ranges(*pairs)) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("pairs", WHOLE.values(), ids=WHOLE)
 def test_a_filter_opens_all_files_if_all_ranges_overlap(pairs: Sequence[tuple[Any, Any]]) -> None:
-    assert mean_opens(ranges(*pairs)) == pytest.approx(12, rel=0.02)
+    assert mean_file_opens(ranges(*pairs)) == pytest.approx(12, rel=0.02)
 
 
 def test_a_filter_opens_what_looking_up_each_value_says() -> None:
@@ -62,18 +62,18 @@ def test_a_filter_opens_what_looking_up_each_value_says() -> None:
         for first, last in pairs
         for value in range(first, last + 1)
     ]
-    assert mean_opens(ranges(*pairs)) == pytest.approx(sum(opened) / len(pairs))
+    assert mean_file_opens(ranges(*pairs)) == pytest.approx(sum(opened) / len(pairs))
 
 
 def test_a_file_counts_by_its_rows() -> None:
     files = [FileRange(0, 99, 900), FileRange(0, 99, 50), FileRange(100, 199, 50)]
-    assert mean_opens(files) == pytest.approx(0.95 * 2 + 0.05)
+    assert mean_file_opens(files) == pytest.approx(0.95 * 2 + 0.05)
 
 
 def test_a_sample_stands_for_all_files() -> None:
-    assert opens_of_share(1 / 300, 300, 10_000) == pytest.approx(1)
-    assert opens_of_share(1.0, 300, 10_000) == pytest.approx(10_000)
-    assert opens_of_share(0.5, 12, 12) == 6
+    assert file_opens_from_share(1 / 300, 300, 10_000) == pytest.approx(1)
+    assert file_opens_from_share(1.0, 300, 10_000) == pytest.approx(10_000)
+    assert file_opens_from_share(0.5, 12, 12) == 6
 
 
 def test_overlap_is_of_files_in_one_partition() -> None:

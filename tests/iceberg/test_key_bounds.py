@@ -67,7 +67,7 @@ def test_a_delete_applies_unless_its_bounds_or_null_counts_exclude_the_data(
 ) -> None:
     found = compare(keyed([(0, 1, data)]), keyed([(0, 2, deletes)]))
 
-    assert found.deletes == (set() if applies else {(0, 2)})
+    assert found.delete_keys == (set() if applies else {(0, 2)})
 
 
 def test_a_required_column_has_no_nulls_whatever_the_counts_say() -> None:
@@ -76,7 +76,7 @@ def test_a_required_column_has_no_nulls_whatever_the_counts_say() -> None:
         keyed([(0, 2, (7, 9, None, None))], required=True),
     )
 
-    assert found.deletes == {(0, 2)}
+    assert found.delete_keys == {(0, 2)}
 
 
 def test_files_of_one_commit_are_compared_together() -> None:
@@ -84,7 +84,7 @@ def test_files_of_one_commit_are_compared_together() -> None:
 
     assert compare(
         data, keyed([(0, 2, OTHER), (0, 3, (30, 31, 0, 1)), (0, 4, ONLY_NULLS)])
-    ).deletes == {(0, 3)}
+    ).delete_keys == {(0, 3)}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_deletes_meet_older_data_of_their_partition_or_all_older_data(
 ) -> None:
     found = compare(keyed(data), keyed([(0, 2, OTHER)]), everywhere, is_exact=is_exact)
 
-    assert found.deletes == expected
+    assert found.delete_keys == expected
 
 
 def test_what_is_ruled_out_of_each_data_is_counted_among_the_later_deletes_that_remain() -> None:
@@ -113,8 +113,8 @@ def test_what_is_ruled_out_of_each_data_is_counted_among_the_later_deletes_that_
     deletes = keyed([(0, 3, SOME), (0, 3, SOME), (0, 4, OTHER), (0, 5, (50, 60, 0, 1))])
     found = compare(data, deletes)
 
-    assert found.deletes == {(0, 5)}
-    assert found.data == {(0, 1): (1, 10), (0, 2): (2, 20)}
+    assert found.delete_keys == {(0, 5)}
+    assert found.counts_by_data_key == {(0, 1): (1, 10), (0, 2): (2, 20)}
 
 
 def test_one_column_of_a_key_that_excludes_the_data_is_enough() -> None:
@@ -124,10 +124,12 @@ def test_one_column_of_a_key_that_excludes_the_data_is_enough() -> None:
         rows.spans_by_column[1].add_file(row, *SOME, False)
         rows.spans_by_column[2].add_file(row, *file, False)
 
-    assert rule_out_by_bounds(data, {(1, 2): deletes}, (), True).deletes == {(0, 2)}
+    assert rule_out_by_bounds(data, {(1, 2): deletes}, (), True).delete_keys == {(0, 2)}
     # Deletes of a key without column 2 apply.
     assert (
-        rule_out_by_bounds(data, {(1, 2): deletes, (1,): keyed([(0, 2, SOME)])}, (), True).deletes
+        rule_out_by_bounds(
+            data, {(1, 2): deletes, (1,): keyed([(0, 2, SOME)])}, (), True
+        ).delete_keys
         == set()
     )
 
@@ -158,17 +160,17 @@ def test_pairs_are_counted_as_one_by_one_and_in_blocks_never_fewer(
 
         def applies(d: tuple[int, int, File], e: tuple[int, int, File]) -> bool:
             alone = keyed([(0, 1, d[2])]), keyed([(0, 2, e[2])])
-            return d[0] == e[0] and e[1] > d[1] and not compare(*alone).deletes
+            return d[0] == e[0] and e[1] > d[1] and not compare(*alone).delete_keys
 
         met = {e[:2] for e in sides[1] if any(applies(d, e) for d in sides[0])}
-        remaining = {e[:2] for e in sides[1]} - found.deletes
+        remaining = {e[:2] for e in sides[1]} - found.delete_keys
         assert met <= remaining
         if blocks == 512:
             assert met == remaining
         for d in sides[0]:
             real = sum(applies(d, e) for e in sides[1])
             later = sum(e[0] == d[0] and e[1] > d[1] and e[:2] in remaining for e in sides[1])
-            counted = later - found.data.get(d[:2], (0, 0))[0]
+            counted = later - found.counts_by_data_key.get(d[:2], (0, 0))[0]
             assert counted == real if blocks == 512 else later >= counted >= real
 
 
@@ -177,7 +179,7 @@ def test_ranges_of_sequence_numbers_hold_what_their_files_hold() -> None:
         [(0, 1, SOME), (0, 3, WITH_NULLS), (0, 4, OTHER), (1, 2, UNKNOWN), (0, 2, OTHER)]
     ).by_sequence_ranges(3)
 
-    assert found.rows_by_key == {(0, 3): 0, (0, 6): 1, (1, 3): 2}
+    assert found.row_by_partition_sequence == {(0, 3): 0, (0, 6): 1, (1, 3): 2}
     assert list(found.file_counts) == [3, 1, 1]
     assert list(found.record_counts) == [30, 10, 10]
     assert found.spans_by_column[1].low == [1, 7, None]

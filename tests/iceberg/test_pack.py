@@ -78,7 +78,10 @@ def test_a_commit_is_as_old_as_it_was(handmade: Handmade, tmp_path: Path) -> Non
     handmade.write("data/lost.parquet", b"rows")
     at_ms = NEWEST_MS + 10 * HOUR_MS
     with _packed(
-        handmade, tmp_path / "p.zip", with_data=True, unreferenced={lost: NEWEST_MS - HOUR_MS}
+        handmade,
+        tmp_path / "p.zip",
+        with_data=True,
+        unreferenced_changed_at_ms={lost: NEWEST_MS - HOUR_MS},
     ) as pack:
         location = pack.unpack(pack.tables[0], tmp_path / "t", now_ms=at_ms)
 
@@ -99,7 +102,7 @@ def test_files_that_are_gone_are_counted_and_stay_gone(handmade: Handmade, tmp_p
         handmade.data_path,
         handmade.path("metadata/gone.parquet"),
     ]
-    assert contents.files[FileKind.POSITION_DELETES] == 2
+    assert contents.file_counts[FileKind.POSITION_DELETES] == 2
     assert not (tmp_path / "t/data/day=0001-01-01").exists()
 
 

@@ -11,10 +11,10 @@ from icekit.health.storage.naming import Folders, folders_in_frame, folders_of
 from icekit.iceberg.paths import (
     LOCAL,
     has_common_folder,
-    local_sql,
-    normal,
-    path_sql,
-    symbolic_links,
+    is_local_sql,
+    normal_path_of,
+    normal_path_sql,
+    symbolic_link_targets,
 )
 
 SPELLINGS = {
@@ -40,18 +40,20 @@ SPELLINGS = {
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_every_spelling_of_a_path_has_one_normal_form(spelling: str) -> None:
-    assert normal(spelling).path == SPELLINGS[spelling]
+    assert normal_path_of(spelling).path == SPELLINGS[spelling]
 
 
 @pytest.mark.spark
 def test_sql_has_the_same_normal_form(lake: Lake) -> None:
     frame = lake.spark.createDataFrame([(path,) for path in SPELLINGS], "file_path string")
 
-    found = frame.selectExpr("file_path", path_sql("file_path"), local_sql("file_path")).collect()
+    found = frame.selectExpr(
+        "file_path", normal_path_sql("file_path"), is_local_sql("file_path")
+    ).collect()
 
     assert {row[0]: row[1] for row in found} == SPELLINGS
     assert {row[0] for row in found if row[2]} == {
-        path for path in SPELLINGS if normal(path).family in LOCAL
+        path for path in SPELLINGS if normal_path_of(path).storage_kind in LOCAL
     }
     for own in ((), ("s3://bucket/w", "/w")):
         assert folders_in_frame(frame, own) == folders_of(SPELLINGS, own)
@@ -98,11 +100,11 @@ def test_links_of_folders_and_of_files_in_them_are_followed(tmp_path: Path) -> N
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").symlink_to("../link/file")
 
-    assert symbolic_links([f"{tmp_path}/real", "/nowhere/at all"]) == {}
-    assert symbolic_links([f"{tmp_path}/link/deep"]) == {
+    assert symbolic_link_targets([f"{tmp_path}/real", "/nowhere/at all"]) == {}
+    assert symbolic_link_targets([f"{tmp_path}/link/deep"]) == {
         f"{tmp_path}/link/deep": f"{tmp_path}/real/deep"
     }
-    assert symbolic_links([f"{tmp_path}/other"]) == {
+    assert symbolic_link_targets([f"{tmp_path}/other"]) == {
         f"{tmp_path}/other/file": f"{tmp_path}/real/file"
     }
     assert Folders(local_folders=frozenset([f"{tmp_path}/other"])).resolved_folders() == {

@@ -222,10 +222,10 @@ def test_files_of_failed_commits_move_too(handmade: Handmade) -> None:
     lost = {file.old_path: file for file in pack.relocation.unreferenced_files(paths)}
 
     assert lost.keys() == set(paths)
-    assert lost.pop(handmade.path("data/rows.parquet")).content is None
+    assert lost.pop(handmade.path("data/rows.parquet")).new_content is None
     for path, file in lost.items():
-        assert file.content is not None
-        assert b"old folder" not in readable(file.content), path
+        assert file.new_content is not None
+        assert b"old folder" not in readable(file.new_content), path
 
 
 def test_a_table_never_names_files_outside_of_its_new_folder(

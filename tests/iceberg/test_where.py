@@ -20,7 +20,7 @@ from icekit.iceberg.where import (
     in_values,
     is_filterable,
     literal_of,
-    unit_ranges,
+    unit_range_predicates,
     where,
 )
 from tests.factories import FIRST_DAY
@@ -170,7 +170,7 @@ def test_some_values_are_asked_for_in_their_own_order_and_bounds_are_included() 
 
 def test_runs_of_months_end_at_the_first_moment_after_them() -> None:
     # Months 23 to 24 are December 1971 and January 1972; 26 is March 1972.
-    assert unit_ranges("m", "date", "month", [23, 24, 26]) == [
+    assert unit_range_predicates("m", "date", "month", [23, 24, 26]) == [
         "(m >= DATE '1971-12-01' AND m < DATE '1972-02-01')",
         "(m >= DATE '1972-03-01' AND m < DATE '1972-04-01')",
     ]
@@ -180,7 +180,7 @@ def test_a_uuid_is_a_text_in_a_query() -> None:
     by = {0: spec("bucket[8] uuid")}
 
     assert (
-        where("lake", by, columns("uuid"), [Partition(0, (3,))], of_rows=True)
+        where("lake", by, columns("uuid"), [Partition(0, (3,))], is_for_query=True)
         == "`lake`.system.bucket(8, unhex(replace(`a`, '-', ''))) = 3"
     )
 

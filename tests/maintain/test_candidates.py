@@ -14,7 +14,7 @@ from icekit.health.facts.rollup import expected_files
 from icekit.iceberg.definition import PartitionField, PartitionSpec
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.partition import Partition, Scalar
-from icekit.iceberg.where import partition_span
+from icekit.iceberg.where import partition_time_range
 from icekit.maintain.planning.candidates import Candidate, candidates, in_window
 from icekit.maintain.prediction import Certainty
 from tests.factories import (
@@ -366,7 +366,7 @@ def test_a_partition_of_time_spans_its_own_unit(
     spec = PartitionSpec(0, (*BY_CARRIER.fields, time))
     expected = span and tuple(dt.datetime.fromisoformat(t).replace(tzinfo=dt.UTC) for t in span)
 
-    assert partition_span(spec, Partition(0, ("UA", value))) == expected
+    assert partition_time_range(spec, Partition(0, ("UA", value))) == expected
 
 
 def at(day: int, hour: int = 0) -> dt.datetime:

@@ -7,7 +7,7 @@ from icekit.health.diagnose.findings import Context, Finding, Severity
 from icekit.health.facts.sort_order import column_sql
 from icekit.iceberg.definition import PartitionSpec
 from icekit.iceberg.file_kind import Kind
-from icekit.iceberg.filter_opens import opens_of_share
+from icekit.iceberg.filter_opens import file_opens_from_share
 from icekit.iceberg.where import NO_BOUNDS
 
 # The property with a column's mode, Iceberg's default mode, and those that keep no bounds.
@@ -180,7 +180,7 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
 
 def _opens_text(sampled_count: int, share: float, file_count: int) -> str:
     """``9 of 9 data files``, ``about 40 of 40 data files (100 % of 20 sampled)``."""
-    open_count_text = f"{opens_of_share(share, sampled_count, file_count):,.0f}"
+    open_count_text = f"{file_opens_from_share(share, sampled_count, file_count):,.0f}"
     text = f"{open_count_text} of {count(file_count, 'data file')}"
     if sampled_count >= file_count:
         return text

@@ -448,7 +448,7 @@ class Context:
         is_exact = all(field.source and field.transform in WITHOUT_FUNCTIONS for field in fields)
         if not partitions or not is_exact:
             return None
-        return self.facts.where(partitions, of_rows=True)
+        return self.facts.where(partitions, is_for_query=True)
 
     def command(self, verb: str, *options: str) -> str:
         """A command line of icekit for this table."""

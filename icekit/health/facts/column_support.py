@@ -10,7 +10,7 @@ from icekit.common.sql import display_name
 from icekit.common.units import first_names
 from icekit.engine.column_types import Ability, Engine, first_reading_engine
 from icekit.health.facts.model import TableFacts, UnsupportedColumn
-from icekit.iceberg.metadata import Field, Json, children, properties_of, schema_of
+from icekit.iceberg.metadata import Field, Json, child_fields, properties_of, schema_of
 
 _MOST_COLUMNS = 5
 # The column that Iceberg adds to the rows while it sorts them by a curve.
@@ -22,7 +22,7 @@ def unsupported_columns(metadata: Json, engine: Engine) -> tuple[UnsupportedColu
     files of the table's format.
     """
     default_format = properties_of(metadata).get("write.format.default", "parquet")
-    return tuple(_unsupported(children(schema_of(metadata)), engine, default_format.lower()))
+    return tuple(_unsupported(child_fields(schema_of(metadata)), engine, default_format.lower()))
 
 
 def _unsupported(
@@ -43,17 +43,19 @@ def _unsupported(
             yield UnsupportedColumn(field.names, "struct of unknown", Ability.WRITE)
             continue
         is_struct = field.type.get("type") == "struct"
-        child_fields = (
-            child._replace(names=field.names + child.names) for child in children(field.type)
+        renamed_children = (
+            child._replace(names=field.names + child.names) for child in child_fields(field.type)
         )
-        yield from _unsupported(child_fields, engine, file_format, is_element=not is_struct)
+        yield from _unsupported(renamed_children, engine, file_format, is_element=not is_struct)
 
 
 def _is_empty(kind: Any) -> bool:
     """Whether Parquet has no column for a type."""
     if isinstance(kind, str):
         return kind == "unknown"
-    return kind.get("type") == "struct" and all(_is_empty(field.type) for field in children(kind))
+    return kind.get("type") == "struct" and all(
+        _is_empty(field.type) for field in child_fields(kind)
+    )
 
 
 def engine_limits(engine: Engine, columns: Sequence[UnsupportedColumn]) -> str:

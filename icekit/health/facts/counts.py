@@ -144,9 +144,10 @@ class Rollup:
         }
         exclusions = rule_out_by_bounds(data, deletes, global_indexes, self.sequence_width == 1)
         self.ruled_out_counts = {
-            (partitions[n], end): counts for (n, end), counts in exclusions.data.items()
+            (partitions[n], end): counts
+            for (n, end), counts in exclusions.counts_by_data_key.items()
         }
-        new_key_groups = {(partitions[number], end) for number, end in exclusions.deletes}
+        new_key_groups = {(partitions[number], end) for number, end in exclusions.delete_keys}
         self.move_to_unapplied(
             DeleteState.NEW_KEYS,
             lambda partition, kind, sequence: (

@@ -14,7 +14,7 @@ from icekit.iceberg.definition import PartitionField, PartitionSpec
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.metadata import ROW_GROUP
 from icekit.iceberg.partition import Partition, Scalar
-from icekit.iceberg.where import UNITS, WITHOUT_FUNCTIONS, start_of
+from icekit.iceberg.where import UNITS, WITHOUT_FUNCTIONS, time_unit_start
 
 # The most values of the next finer transform of time in a value.
 _MOST_IN_ONE = {"year": 12, "month": 31, "day": 24}
@@ -216,7 +216,7 @@ def _derived_value(
     if isinstance(value, int) and time_unit in UNITS and field.transform in UNITS:
         # Times before year 1 or after 9999 have no calendar here.
         with contextlib.suppress(ValueError, OverflowError):
-            return start_of(time_unit, value).timetuple()[: UNITS.index(field.transform) + 1]
+            return time_unit_start(time_unit, value).timetuple()[: UNITS.index(field.transform) + 1]
     if isinstance(value, int) and older_field.bucket_count:
         return (value % field.bucket_count,)
     return older_field.transform, value

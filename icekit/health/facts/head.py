@@ -10,7 +10,7 @@ from icekit.common import frozen
 from icekit.common.errors import SnapshotNotFound
 from icekit.common.sql import Identifier
 from icekit.health.facts.metadata_file import load_metadata
-from icekit.iceberg.manifests import Record, files_of, manifest_list, read_ahead
+from icekit.iceberg.manifests import Record, files_of, manifest_list, read_manifests_ahead
 from icekit.iceberg.metadata import Json, choose_snapshot, lineage, snapshots_by_id, summary_of
 from icekit.iceberg.partition import Partition
 
@@ -95,7 +95,7 @@ def partitions_written_within(
     ]
     partitions: set[Partition] = set()
     entries_left = MOST_ENTRIES
-    for manifest, content in read_ahead(read, newest_manifests):
+    for manifest, content in read_manifests_ahead(read, newest_manifests):
         for _, partition, _, snapshot_id in files_of(manifest, content, frozenset()):
             entries_left -= 1
             if snapshot_id in writing_snapshot_ids:

@@ -31,7 +31,7 @@ from icekit.iceberg.manifests import (
     files_of,
     is_delete_manifest,
     may_have_live_files,
-    read_ahead,
+    read_manifests_ahead,
 )
 from icekit.iceberg.partition import Partition
 
@@ -61,7 +61,7 @@ def roll_up(
     file_counter = _FileCounter(rollup)
     narrow_manifests: list[NarrowManifest] = []
     live_file_counts: dict[str, int] = {}
-    for index, (manifest, content) in enumerate(read_ahead(read, live_manifests)):
+    for index, (manifest, content) in enumerate(read_manifests_ahead(read, live_manifests)):
         if progress:
             progress(index, len(live_manifests))
         count_manifest = (
@@ -113,7 +113,7 @@ def files_in_empty_manifests(
             bytes_left -= manifest["manifest_length"]
     return {
         manifest["manifest_path"]: sum(1 for _ in files_of(manifest, raw, frozenset()))
-        for manifest, raw in read_ahead(read, manifests_to_read)
+        for manifest, raw in read_manifests_ahead(read, manifests_to_read)
     }
 
 

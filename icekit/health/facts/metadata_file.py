@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common.errors import FormatTooNew, MetadataUnreadable, first_line
 from icekit.common.units import shorten
-from icekit.iceberg.metadata import Damaged, Json, children, lineage, snapshots_by_id
+from icekit.iceberg.metadata import Damaged, Json, child_fields, lineage, snapshots_by_id
 
 if TYPE_CHECKING:
     from icekit.engine.tables import TableSource
@@ -222,7 +222,7 @@ def _current_schema(metadata: Json, version: int) -> Json:
 def field_ids(schema: Json) -> set[int]:
     """The ids of all columns of a checked schema or nested type, nested ones too."""
     ids: set[int] = set()
-    for child in children(schema):
+    for child in child_fields(schema):
         ids |= {child.field_id}.union(() if isinstance(child.type, str) else field_ids(child.type))
     return ids
 

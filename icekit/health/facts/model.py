@@ -27,8 +27,8 @@ from icekit.iceberg.definition import (
     PartitionSpec,
     Setting,
     SortField,
-    named_as_columns_of_position_deletes,
     other_optimizer,
+    position_deletes_name_clashes,
 )
 from icekit.iceberg.file_kind import DELETE_KINDS, Kind
 from icekit.iceberg.manifest_counts import ManifestFacts, MetricsSample
@@ -262,9 +262,11 @@ class TableFacts:
         """A partition spec by its id."""
         return self.specs_by_id[spec_id]
 
-    def where(self, partitions: Iterable[Partition], *, of_rows: bool = False) -> str | None:
+    def where(self, partitions: Iterable[Partition], *, is_for_query: bool = False) -> str | None:
         """A predicate for partitions, see :func:`icekit.iceberg.where.where`."""
-        return where(self.catalog, self.specs_by_id, self.columns, partitions, of_rows=of_rows)
+        return where(
+            self.catalog, self.specs_by_id, self.columns, partitions, is_for_query=is_for_query
+        )
 
     def is_filterable(self, partition: Partition) -> bool:
         """Tell whether a procedure can take a predicate for a partition."""
@@ -306,14 +308,14 @@ class TableFacts:
             dict.fromkeys(
                 name
                 for spec_id in sorted(affected_spec_ids)
-                for name in self.spec(spec_id).dropped_fields
+                for name in self.spec(spec_id).dropped_column_fields
             )
         )
 
     @property
     def fields_named_as_columns_of_position_deletes(self) -> tuple[str, ...]:
-        """See :func:`icekit.iceberg.definition.named_as_columns_of_position_deletes`."""
-        return named_as_columns_of_position_deletes(self.specs, self.format_version)
+        """See :func:`icekit.iceberg.definition.position_deletes_name_clashes`."""
+        return position_deletes_name_clashes(self.specs, self.format_version)
 
     def partition_name(self, partition: Partition | None) -> str:
         """``month=2013-01/carrier=UA``, as Iceberg writes partition values for people, or the name

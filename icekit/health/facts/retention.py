@@ -32,7 +32,7 @@ from icekit.health.facts.writer_states import (
     state_ranges,
     stated_keys,
 )
-from icekit.iceberg.metadata import Json, lineage, number, properties_of, snapshots_by_id
+from icekit.iceberg.metadata import Json, lineage, number_property, properties_of, snapshots_by_id
 from icekit.iceberg.snapshots import StagedWrite, WriterState
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -149,7 +149,7 @@ class Retention:
         """Milliseconds and snapshots to keep on a table with these properties."""
         keep_hours = self.keep_hours
         age_ms = (
-            number(properties, "history.expire.max-snapshot-age-ms")
+            number_property(properties, "history.expire.max-snapshot-age-ms")
             if keep_hours is None
             else round(keep_hours * HOUR_MS)
         )
@@ -161,7 +161,7 @@ class Retention:
         snapshot_count = self.keep_last
         if snapshot_count is None:
             snapshot_count = max(
-                DEFAULT_LAST, number(properties, "history.expire.min-snapshots-to-keep")
+                DEFAULT_LAST, number_property(properties, "history.expire.min-snapshots-to-keep")
             )
         return age_ms, snapshot_count
 
@@ -386,7 +386,9 @@ def removed_by_ref_limits(metadata: Json, now_ms: int) -> Retained:
 def _refs_too_old(metadata: Json, now_ms: int) -> frozenset[str]:
     """The branches and tags that an expiry drops for their age; never main."""
     snapshots = snapshots_by_id(metadata)
-    default_age_ms = number(properties_of(metadata), "history.expire.max-ref-age-ms", FOREVER)
+    default_age_ms = number_property(
+        properties_of(metadata), "history.expire.max-ref-age-ms", FOREVER
+    )
     old_refs = set()
     for name, ref in refs_of(metadata).items():
         head = snapshots.get(ref["snapshot-id"])

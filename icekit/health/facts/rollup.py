@@ -12,7 +12,7 @@ from icekit.health.facts.files import Bucket, FileGroup, SequenceCounts, Totals
 from icekit.health.facts.model import TableFacts
 from icekit.iceberg import values
 from icekit.iceberg.file_kind import DELETE_KINDS, Kind
-from icekit.iceberg.metadata import number
+from icekit.iceberg.metadata import number_property
 from icekit.iceberg.partition import Partition
 
 # rewrite_data_files leaves a file alone when 0.75 x target <= size <= 1.8 x target
@@ -355,9 +355,9 @@ OPEN_FILE_COST = 4 * 2**20
 
 def split_bytes(facts: TableFacts) -> int:
     """The bytes that one read task takes."""
-    return number(facts.properties, "read.split.target-size", SPLIT_BYTES)
+    return number_property(facts.properties, "read.split.target-size", SPLIT_BYTES)
 
 
 def open_file_cost(facts: TableFacts) -> int:
     """The bytes that Iceberg counts for opening a file when it packs read tasks."""
-    return number(facts.properties, "read.split.open-file-cost", OPEN_FILE_COST)
+    return number_property(facts.properties, "read.split.open-file-cost", OPEN_FILE_COST)

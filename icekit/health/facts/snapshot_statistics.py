@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from icekit.common.sql import call, display_name
 from icekit.iceberg.metadata import (
     Json,
-    children,
+    child_fields,
     leaves,
     lineage,
     schema_of,
@@ -50,7 +50,9 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
         ]
         columns = dict.fromkeys(names[i] for i in ids if i in names)
         # What compute_table_stats takes without columns.
-        default_columns = {field.name for field in children(schema) if isinstance(field.type, str)}
+        default_columns = {
+            field.name for field in child_fields(schema) if isinstance(field.type, str)
+        }
         statistics.append(
             SnapshotStatistics("table", () if columns.keys() == default_columns else tuple(columns))
         )

@@ -13,7 +13,14 @@ from typing import NamedTuple
 from icekit.engine.file_systems import ListedFile
 from icekit.health.facts.storage import EXAMPLES, StorageFacts
 from icekit.iceberg.definition import PartitionSpec
-from icekit.iceberg.paths import FileUri, file_uri, folder_of, is_local, listing_uri, symbolic_links
+from icekit.iceberg.paths import (
+    FileUri,
+    file_uri,
+    folder_of,
+    is_local,
+    listing_uri,
+    symbolic_link_targets,
+)
 
 
 class ExpectedFile(NamedTuple):
@@ -161,7 +168,7 @@ class Comparison:
             if named_uris[0].is_on_disk
         }
         folders = {folder_of(path) for path in named_paths}
-        for path, target in symbolic_links(folders).items():
+        for path, target in symbolic_link_targets(folders).items():
             is_inside = f"{path}/".startswith(f"{self.base}/")
             if is_inside and target == f"{target_base}{path[len(self.base) :]}":
                 continue  # a link above the location

@@ -21,16 +21,16 @@ from icekit.health.storage.orphans import (
     paths_in_manifests,
     referenced_files,
 )
-from icekit.iceberg.dropped_fields import fields_hiding_files_of
-from icekit.iceberg.metadata import Json, named_files
+from icekit.iceberg.dropped_fields import fields_blocking_files_table_of
+from icekit.iceberg.metadata import Json, directly_named_files
 from icekit.iceberg.paths import (
     LOCAL,
     folder_of,
     has_common_folder,
-    local_sql,
-    normal,
-    path_sql,
-    symbolic_links,
+    is_local_sql,
+    normal_path_of,
+    normal_path_sql,
+    symbolic_link_targets,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Folders:
 
     def resolved_folders(self) -> frozenset[str]:
         """All folders, and those that links lead to, as they are now."""
-        link_targets = symbolic_links(self.local_folders)
+        link_targets = symbolic_link_targets(self.local_folders)
         target_folders = {
             target if path in self.local_folders else folder_of(target)
             for path, target in link_targets.items()
@@ -78,7 +78,7 @@ def folders_of(paths: Iterable[str], own_paths: Sequence[str]) -> Folders:
     local_folders = set[str]()
     other_folders = set[str]()
     for location in paths:
-        scheme_family, _, path = normal(location)
+        scheme_family, _, path = normal_path_of(location)
         folder = folder_of(path)
         if scheme_family in LOCAL:
             local_folders.add(folder)
@@ -93,7 +93,7 @@ def folders_in_frame(files: DataFrame, own_paths: Sequence[str]) -> Folders:
     """The same for the ``file_path`` of a data frame."""
     folder_sql = "regexp_extract(path, '^(.*)/', 1) AS folder"
     folder_rows = files.selectExpr(
-        f"{local_sql('file_path')} AS is_local", f"{path_sql('file_path')} AS path"
+        f"{is_local_sql('file_path')} AS is_local", f"{normal_path_sql('file_path')} AS path"
     ).selectExpr("is_local", folder_sql)
     top_pairs = ((literal(f"{top_sql}/"), literal(top_sql)) for top_sql in _top_folders(own_paths))
     cases_sql = " ".join(
@@ -115,7 +115,11 @@ def folders_in_frame(files: DataFrame, own_paths: Sequence[str]) -> Folders:
 
 def _top_folders(own_paths: Sequence[str]) -> list[str]:
     return sorted(
-        {path for family, _, path in map(normal, own_paths) if family not in LOCAL and path != "/"}
+        {
+            path
+            for storage_kind, _, path in map(normal_path_of, own_paths)
+            if storage_kind not in LOCAL and path != "/"
+        }
     )
 
 
@@ -159,7 +163,9 @@ def _table_folders(lake: Lake, table: Identifier, source: TableSource, metadata:
         manifests = manifests_of(source, metadata).values()
         if sum(manifest["manifest_length"] for manifest in manifests) <= _FEW_BYTES:
             return folders_of(referenced_files(source, metadata), own_paths)
-    metadata_folders = folders_of(named_files(metadata, source.metadata_location), own_paths)
+    metadata_folders = folders_of(
+        directly_named_files(metadata, source.metadata_location), own_paths
+    )
     manifest_folders = folders_in_frame(_table_files(lake, table), own_paths)
     return _bounded_folders(
         {*metadata_folders.other_folders, *manifest_folders.other_folders},
@@ -201,7 +207,7 @@ def referenced_paths(
     :mod:`icekit.common.errors`.
     """
     source = lake.tables.source(table)
-    named_paths = named_files(load_metadata(source), source.metadata_location)
+    named_paths = directly_named_files(load_metadata(source), source.metadata_location)
     table_files = _table_files(lake, table).unionAll(frame_of_paths(lake.spark, named_paths))
     table_files = _with_normal_paths(lake.spark, table_files, follow_links=files.has_local_files)
     matching_files = (
@@ -226,7 +232,7 @@ def live_files(lake: Lake, table: Identifier) -> DataFrame:
     """
     source = lake.tables.source(table)
     metadata = load_metadata(source)
-    if fields_hiding_files_of(metadata):
+    if fields_blocking_files_table_of(metadata):
         manifests = manifests_of(source, metadata).values()
         return frame_of_paths(lake.spark, paths_in_manifests(source, manifests))
     return metadata_table(lake.spark, lake.sql_name(table), "all_files").select("file_path")
@@ -236,11 +242,11 @@ def _with_normal_paths(spark: SparkSession, files: DataFrame, *, follow_links: b
     """Files with their normal forms: ``file_path``, ``path``. With ``follow_links``, a local file
     that a link leads to has another row.
     """
-    normal_files = files.selectExpr("file_path", f"{path_sql('file_path')} AS path")
+    normal_files = files.selectExpr("file_path", f"{normal_path_sql('file_path')} AS path")
     if not follow_links:
         return normal_files
     folder_sql = "regexp_extract(path, '^(.*)/', 1)"
-    local_files = normal_files.where(local_sql("file_path"))
+    local_files = normal_files.where(is_local_sql("file_path"))
     folders = [
         str(row[0]) or "/"
         for row in local_files.selectExpr(folder_sql).distinct().limit(_LOCAL_FOLDERS + 1).collect()
@@ -250,7 +256,7 @@ def _with_normal_paths(spark: SparkSession, files: DataFrame, *, follow_links: b
             f"The files are in more than {_LOCAL_FOLDERS:,} local folders, which are too many to "
             "follow symbolic links."
         )
-    link_targets = symbolic_links(folders)
+    link_targets = symbolic_link_targets(folders)
     if not link_targets:
         return normal_files
     led = spark.createDataFrame(list(link_targets.items()), "link string, real string")

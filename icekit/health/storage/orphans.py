@@ -27,10 +27,10 @@ from icekit.iceberg.manifests import (
     Record,
     files_of,
     manifest_list,
-    read_ahead,
     read_contents_ahead,
+    read_manifests_ahead,
 )
-from icekit.iceberg.metadata import Json, named_files, properties_of
+from icekit.iceberg.metadata import Json, directly_named_files, properties_of
 from icekit.iceberg.paths import folder_spellings, may_overlap
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def referenced_files(
 
 def paths_in_manifests(source: TableSource, manifests: Iterable[Record]) -> Iterator[str]:
     """The paths of the live data and delete files in some manifests."""
-    for manifest, content in read_ahead(source.read, manifests):
+    for manifest, content in read_manifests_ahead(source.read, manifests):
         files = files_of(manifest, content, frozenset({"file_path"}))
         yield from (file["file_path"] for file, *_ in files)
 
@@ -100,7 +100,7 @@ def paths_in_metadata(source: TableSource, metadata: Json) -> Iterator[str]:
     """The files that a table has for its metadata file alone: itself, the files that it names, and
     the hint of a Hadoop catalog.
     """
-    yield from named_files(metadata, source.metadata_location)
+    yield from directly_named_files(metadata, source.metadata_location)
     yield posixpath.join(str(metadata["location"]), "metadata", "version-hint.text")
 
 
@@ -235,7 +235,7 @@ def sharing(
     source = lake.tables.source(table)
     metadata = load_metadata(source)
     own_places = [folder_spellings(path) for path in declared_paths(metadata)]
-    own_files = named_files(metadata, source.metadata_location)
+    own_files = directly_named_files(metadata, source.metadata_location)
     now = time.monotonic()
     memory = _memories.get(lake.tables)
     if memory is None or memory.start_seconds <= now - max_age:
@@ -331,7 +331,7 @@ def _paths_and_files(lake: Lake, name: Identifier) -> tuple[tuple[str, ...], fro
         metadata = load_metadata(source)
     except NotATable:
         return location_of_another_format(lake, name), frozenset()
-    return declared_paths(metadata), named_files(metadata, source.metadata_location)
+    return declared_paths(metadata), directly_named_files(metadata, source.metadata_location)
 
 
 def _folders_of(files: Iterable[str]) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ from icekit.iceberg.manifests import (
     file_counts,
     files_of,
     live_count,
-    read_ahead,
+    read_manifests_ahead,
 )
 from icekit.iceberg.metadata import Json, properties_of, snapshots_by_id, summary_of
 from icekit.iceberg.partition import Partition
@@ -264,7 +264,9 @@ class _Search:
             if path not in self.observed_manifests
         ]
         all_manifests = [*self.observed_manifests.values(), *older_manifests]
-        for index, (manifest, content) in enumerate(read_ahead(self.source.read, all_manifests)):
+        for index, (manifest, content) in enumerate(
+            read_manifests_ahead(self.source.read, all_manifests)
+        ):
             self.progress = f"reading manifests: {index:,} of {len(all_manifests):,}"
             if manifest["manifest_path"] in self.observed_manifests:
                 for file, *_ in files_of(manifest, content, _FILE_FIELDS):
@@ -340,7 +342,9 @@ class _Search:
     def _references(self) -> Iterator[tuple[Reference, Partition | None, int]]:
         for role, path, size, snapshot_id in self.observed.metadata_references():
             yield (role, path, size if self.has_sizes else None, snapshot_id), None, 0
-        for manifest, content in read_ahead(self.source.read, self.observed_manifests.values()):
+        for manifest, content in read_manifests_ahead(
+            self.source.read, self.observed_manifests.values()
+        ):
             for file, partition, _, snapshot_id in files_of(manifest, content, _FILE_FIELDS):
                 reference = _role_of(file), file["file_path"], self._entry_size(file), snapshot_id
                 yield reference, partition, file["record_count"]

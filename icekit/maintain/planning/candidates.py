@@ -27,7 +27,7 @@ from icekit.health.facts.rollup import (
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.metadata import ROW_GROUP
 from icekit.iceberg.partition import Partition
-from icekit.iceberg.where import fields_without_column, partition_span
+from icekit.iceberg.where import fields_without_column, partition_time_range
 from icekit.maintain.policy import thresholds_of
 from icekit.maintain.prediction import Certainty, Prediction
 
@@ -276,7 +276,7 @@ def in_window(
     if policy.skip_last_hours:
         latest = now - dt.timedelta(hours=policy.skip_last_hours)
         until = min(until, latest) if until else latest
-    spans = {p: partition_span(facts.spec(p.spec_id), p) for p in facts.partitions()}
+    spans = {p: partition_time_range(facts.spec(p.spec_id), p) for p in facts.partitions()}
     if spans and not any(spans.values()):
         raise ParameterError(
             f"{facts.name} is not partitioned by time, so since, until and skip_last cannot "

@@ -15,7 +15,7 @@ from icekit.health.facts.column_bounds import MOST_OVERLAP, bounded_columns, dec
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.rollup import expected_files, max_file_size, min_file_size
 from icekit.iceberg.definition import Column
-from icekit.iceberg.filter_opens import FileRange, FilterOpens, opens_among
+from icekit.iceberg.filter_opens import FileRange, FilterOpens, file_opens_from_sample
 from icekit.iceberg.manifests import (
     BOUND_FIELDS,
     DATA_FIELDS,
@@ -25,7 +25,7 @@ from icekit.iceberg.manifests import (
     is_delete_manifest,
     manifest_list,
     may_have_live_files,
-    read_ahead,
+    read_manifests_ahead,
 )
 from icekit.iceberg.metadata import Json, columns, schema_of
 from icekit.iceberg.partition import Partition
@@ -122,7 +122,7 @@ def _ranges(
 def _opens(sample: Sequence[FileRange | None], file_count: int) -> float:
     """The mean number of files that a filter opens among ``file_count``, which a sample is of."""
     ranges = [each for each in sample if each is not None]
-    return opens_among(ranges, round(file_count * len(ranges) / len(sample)))
+    return file_opens_from_sample(ranges, round(file_count * len(ranges) / len(sample)))
 
 
 def actual_opens(
@@ -164,7 +164,7 @@ def _added_files(
             for manifest in manifest_list(read(location), location)
             if not is_delete_manifest(manifest) and manifest.get("added_snapshot_id") == snapshot_id
         ]
-        for manifest, content in read_ahead(read, added):
+        for manifest, content in read_manifests_ahead(read, added):
             for file, _, _, added_by in files_of(
                 manifest, content, _FIELDS, dict.fromkeys(_STATISTICS, ids)
             ):
@@ -208,7 +208,7 @@ class FileBounds:
             m for m in self.manifests if not is_delete_manifest(m) and may_have_live_files(m)
         ]
         first = by_name.get(files_by(self.facts) or "")
-        for manifest, content in read_ahead(self.read, data_manifests):
+        for manifest, content in read_manifests_ahead(self.read, data_manifests):
             for file, partition, *_ in files_of(manifest, content, _FIELDS, of_columns):
                 cells = tuple(_cell(column, file) for column in bounded)
                 files[partition].append(

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from icekit.engine.errors import ADD_A_FIELD
 from icekit.iceberg.definition import Column, PartitionSpec
 from icekit.iceberg.dropped_fields import (
-    fields_hiding_files,
-    fields_hiding_positions,
-    hidden_positions_reason,
-    names_of,
+    fields_blocking_files_table,
+    fields_blocking_position_deletes,
+    quoted_field_names,
+    unreadable_position_deletes_reason,
 )
 
 
@@ -26,13 +26,15 @@ def manifest_refusal(
     if dropped_fields := [field.name for field in fields if field.source is None]:
         return (
             f"Iceberg cannot rewrite the manifests of partition spec {spec_id}, because the column "
-            f"of partition field {names_of(dropped_fields)} was dropped. A rewrite of all data files into the "
-            "current spec removes these manifests (rewrite_data_files with rewrite-all)."
+            f"of partition field {quoted_field_names(dropped_fields)} was dropped. A rewrite of "
+            "all data files into the current spec removes these manifests (rewrite_data_files with "
+            "rewrite-all)."
         )
-    if hiding := fields_hiding_files(specs, columns):
+    if hiding := fields_blocking_files_table(specs, columns):
         return (
             "Iceberg cannot rewrite the manifests, because it cannot read the table's metadata "
-            f"tables: the column of partition field {names_of(hiding)} was dropped. {ADD_A_FIELD}."
+            f"tables: the column of partition field {quoted_field_names(hiding)} was dropped. "
+            f"{ADD_A_FIELD}."
         )
     return ""
 
@@ -41,11 +43,10 @@ def positions_refusal(specs: Iterable[PartitionSpec]) -> str:
     """Why Iceberg (1.12) cannot rewrite position delete files, and what to do, as sentences; empty
     if it can.
     """
-    fields = fields_hiding_positions(specs)
+    fields = fields_blocking_position_deletes(specs)
     if not fields:
         return ""
     return (
-        f"{hidden_positions_reason(fields)}. icekit compact removes these deletes with the rows "
-        "that they "
-        "delete."
+        f"{unreadable_position_deletes_reason(fields)}. icekit compact removes these deletes with "
+        "the rows that they delete."
     )

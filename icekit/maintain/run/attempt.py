@@ -301,9 +301,9 @@ class Runner:
         was dropped, see :func:`~icekit.iceberg.definition.dropped_field_warning`.
         """
         dropped_fields = {
-            spec.spec_id: spec.dropped_fields
+            spec.spec_id: spec.dropped_column_fields
             for spec in specs(before.metadata)
-            if spec.dropped_fields
+            if spec.dropped_column_fields
         }
         is_whole = action.where is None and action.options.get("rewrite-all") == "true"
         is_whole = is_whole and action.options.get("partial-progress.enabled") != "true"

@@ -17,7 +17,7 @@ from icekit.engine.interrupting import Stopped
 from icekit.health.facts.head import head
 from icekit.health.storage.orphans import ORPHAN_AGE
 from icekit.iceberg.filter_opens import FilterOpens
-from icekit.iceberg.metadata import TARGET, number, properties_of
+from icekit.iceberg.metadata import TARGET, number_property, properties_of
 from icekit.maintain.action import Action
 from icekit.maintain.plan import Plan
 from icekit.maintain.planning.file_order import actual_opens
@@ -260,7 +260,7 @@ class CheckpointedRun(Runner):
         split = "it cannot be made smaller"
         try:
             properties = properties_of(head(self.lake, self.plan.table).metadata)
-            floor_bytes = self.limits.retry.floor_files * number(properties, TARGET)
+            floor_bytes = self.limits.retry.floor_files * number_property(properties, TARGET)
             parts = smaller_parts(self.lake, action, floor_bytes=floor_bytes)
         except Exception as error:
             split = f"it could not be split ({reason(error)})"

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from icekit.iceberg.metadata import Field, Json, children, columns, schema_of, schemas_of, specs
+from icekit.iceberg.metadata import Field, Json, child_fields, columns, schema_of, schemas_of, specs
 from icekit.iceberg.where import where
 from icekit.maintain.action import Action
 from icekit.maintain.planning.rewrite_actions import excluding
@@ -58,7 +58,7 @@ def _current_field(metadata: Json, is_named: Callable[[Field], bool]) -> Field |
 
 def _fields(schema: Json) -> Iterator[Field]:
     """The columns of a schema and the fields of its structs, each with its path."""
-    for field in children(schema):
+    for field in child_fields(schema):
         yield field
         if isinstance(field.type, dict) and field.type.get("type") == "struct":
             for inner in _fields(field.type):

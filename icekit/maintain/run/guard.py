@@ -44,9 +44,9 @@ from icekit.health.storage.orphans import (
     paths_in_manifests,
     sharing,
 )
-from icekit.iceberg.dropped_fields import fields_hiding_files_of
+from icekit.iceberg.dropped_fields import fields_blocking_files_table_of
 from icekit.iceberg.metadata import Json, properties_of, snapshots_by_id, statistics_files
-from icekit.iceberg.paths import has_common_folder, normal, path_sql
+from icekit.iceberg.paths import has_common_folder, normal_path_of, normal_path_sql
 from icekit.maintain.action import Action
 from icekit.maintain.record.results import Actual
 from icekit.maintain.run.attempt import ActionProgress, Runner
@@ -220,7 +220,9 @@ class _Removal(Guard):
                 path
                 for path in locations
                 if has_common_folder(
-                    Folders(local_folders=frozenset([normal(path).path])).resolved_folders(),
+                    Folders(
+                        local_folders=frozenset([normal_path_of(path).path])
+                    ).resolved_folders(),
                     files.folders,
                 )
             ),
@@ -323,7 +325,7 @@ class ExpiryGuard(_Removal):
             for each in listed_files
             if each["snapshot-id"] in expired
         } - {None}
-        if fields_hiding_files_of(self.before):
+        if fields_blocking_files_table_of(self.before):
             ending = frame_of_paths(self.lake.spark, self._ending_without_spark())
         else:
             ending = self._ending_in_spark()
@@ -481,8 +483,8 @@ class OrphanGuard(_Removal):
         paths that begin with it.
         """
         location = self.metadata()["location"].rstrip("/")
-        plain = normal(location).path
-        path = path_sql("file_path")
+        plain = normal_path_of(location).path
+        path = normal_path_sql("file_path")
         return (
             f"CASE WHEN startswith({path}, {sql.literal(plain + '/')}) AND NOT "
             f"startswith(file_path, {sql.literal(location + '/')}) THEN "

@@ -114,7 +114,9 @@ class CheckedRewrite(RewriteSession):
         self.action = action
         self.tags = tags
         #: Specs of which a column was dropped.
-        self.dropped_specs = {spec.spec_id for spec in specs(self.metadata) if spec.dropped_fields}
+        self.dropped_specs = {
+            spec.spec_id for spec in specs(self.metadata) if spec.dropped_column_fields
+        }
 
     def run(self) -> RewriteResult:
         """Rewrite, check and commit every group; the result counts those that failed.

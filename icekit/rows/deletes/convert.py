@@ -22,8 +22,11 @@ from icekit.engine.errors import CommitConflict
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.staging import Staging
 from icekit.health.facts.head import commits_since
-from icekit.iceberg.definition import named_as_columns_of_position_deletes
-from icekit.iceberg.dropped_fields import fields_hiding_positions, hidden_positions_reason
+from icekit.iceberg.definition import position_deletes_name_clashes
+from icekit.iceberg.dropped_fields import (
+    fields_blocking_position_deletes,
+    unreadable_position_deletes_reason,
+)
 from icekit.iceberg.metadata import summary_of
 from icekit.iceberg.partition import Partition
 from icekit.rows.deletes.applies import disagreement
@@ -144,7 +147,7 @@ def _earlier_positions(
             "has_vector": (pa.bool_(), [path in with_vector for path in numbers]),
         },
     )
-    if names := named_as_columns_of_position_deletes(
+    if names := position_deletes_name_clashes(
         inputs.snapshot_deletes.specs.values(), inputs.snapshot_deletes.format_version
     ):
         raise ConversionRefused(
@@ -152,10 +155,11 @@ def _earlier_positions(
             "vectors must hold, because a partition field has the name of a column of its table "
             f"position_deletes ({', '.join(names)}). Run icekit compact, which applies all deletes."
         )
-    if names := fields_hiding_positions(inputs.snapshot_deletes.specs.values()):
+    if names := fields_blocking_position_deletes(inputs.snapshot_deletes.specs.values()):
         raise ConversionRefused(
             "The new deletion vectors must hold the positions that are deleted already, but "
-            f"{hidden_positions_reason(names)}. Run icekit compact, which applies all deletes."
+            f"{unreadable_position_deletes_reason(names)}. Run icekit compact, which applies all "
+            "deletes."
         )
     position_rows = metadata_table(
         spark, name, "position_deletes", inputs.snapshot_deletes.snapshot_id
@@ -185,8 +189,9 @@ def _check_shared(
     expected = sum(shared_records.values())
     if read != expected:
         raise ConversionRefused(
-            f"Only {read:,} of {expected:,} rows of {count(len(shared_records), 'position delete file')} "
-            "could be read. Nothing was changed; run it again."
+            f"Only {read:,} of {expected:,} rows of "
+            f"{count(len(shared_records), 'position delete file')} could be read. Nothing was "
+            "changed; run it again."
         )
 
 

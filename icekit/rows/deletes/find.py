@@ -226,7 +226,7 @@ def _check_partitions(specs: Mapping[int, PartitionSpec], used: Collection[int])
     """Refuse partitions for which Iceberg cannot write manifests: 1.12 writes a null for a
     partition field whose column was dropped.
     """
-    dropped_fields = sorted({name for i in used for name in specs[i].dropped_fields})
+    dropped_fields = sorted({name for i in used for name in specs[i].dropped_column_fields})
     if dropped_fields:
         raise ConversionRefused(
             f"The source column of partition field {', '.join(map(identifier, dropped_fields))} was "

@@ -21,7 +21,7 @@ from icekit.engine.errors import explain, explain_errors
 from icekit.health.facts.head import head
 from icekit.iceberg import metadata
 from icekit.iceberg.definition import PartitionField, PartitionSpec
-from icekit.iceberg.dropped_fields import fields_hiding_files_of
+from icekit.iceberg.dropped_fields import fields_blocking_files_table_of
 from icekit.iceberg.metadata import Json
 from icekit.iceberg.partition import Scalar
 from icekit.iceberg.values import partition_path
@@ -130,7 +130,7 @@ def _compare(reader: Reader, parent: Json, commit: Json) -> CommitProof:
     parent_id = parent["snapshot-id"]
     snapshot_id = commit["snapshot-id"]
     changed = None
-    if not fields_hiding_files_of(reader.head.metadata):
+    if not fields_blocking_files_table_of(reader.head.metadata):
         changed = changes(reader.lake.spark, reader.name, parent_id, snapshot_id, reader.specs)
     schemas = [
         metadata.schema_of(reader.head.metadata, snapshot.get("schema-id"))
@@ -256,7 +256,7 @@ def _predicates(
             reader.specs,
             metadata.columns(reader.head.metadata, schema),
             partitions,
-            of_rows=True,
+            is_for_query=True,
         )
         for schema in schemas
     ]

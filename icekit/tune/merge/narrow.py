@@ -25,7 +25,7 @@ from icekit.engine.planner import node_class, walk_plan
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.spark_entries import scalar_sql
 from icekit.iceberg.values import to_scalar
-from icekit.iceberg.where import in_range, in_values, unit_ranges
+from icekit.iceberg.where import in_range, in_values, unit_range_predicates
 from icekit.tune.merge.engine import MergePlan, merge_plan
 from icekit.tune.statement import Statement, narrow_statement
 
@@ -95,7 +95,7 @@ class ImpliedPredicate:
         data_type = self.equality.type
         conditions = [f"{column_sql} IS NULL"] if self.has_nulls else []
         if self.form == RANGES:
-            conditions += unit_ranges(
+            conditions += unit_range_predicates(
                 column_sql, data_type, self.equality.partition_unit, self.values
             )
         elif self.form == BOUNDS:

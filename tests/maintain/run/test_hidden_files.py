@@ -14,7 +14,10 @@ from icekit.engine.causes import is_engine_error
 from icekit.engine.errors import explain, failure_kind, reason
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
-from icekit.iceberg.dropped_fields import fields_hiding_files, fields_hiding_positions
+from icekit.iceberg.dropped_fields import (
+    fields_blocking_files_table,
+    fields_blocking_position_deletes,
+)
 from icekit.iceberg.file_kind import DELETE_KINDS
 from icekit.maintain.plan import Plan
 from icekit.maintain.planning.maintenance import DEFAULT_PROCEDURES
@@ -89,8 +92,8 @@ def test_it_is_known_which_metadata_tables_iceberg_cannot_read(
         table.sql("DELETE FROM {t} WHERE id = 7")
     without(table, *dropped.split(", "))
     facts = table.lake.observe(table.name)
-    hiding_files = fields_hiding_files(facts.specs, facts.columns)
-    hiding_positions = fields_hiding_positions(facts.specs)
+    hiding_files = fields_blocking_files_table(facts.specs, facts.columns)
+    hiding_positions = fields_blocking_position_deletes(facts.specs)
 
     for name in ("files", "entries", "all_files", "all_entries"):
         assert bool(hiding_files) == fails(table, name), name
