@@ -46,7 +46,7 @@ def long_array() -> array[int]:
     return array("q")
 
 
-class Spans(NamedTuple):
+class ColumnSpans(NamedTuple):
     """What the files of each row may hold in one column: the range of the values, whether nulls or
     values, and whether the range is complete.
     """
@@ -99,7 +99,7 @@ class KeyBounds:
     sequence number: a row for each.
     """
 
-    spans_by_column: Mapping[int, Spans]
+    spans_by_column: Mapping[int, ColumnSpans]
     row_by_partition_sequence: dict[tuple[int, int], int] = field(default_factory=dict)
     file_counts: array[int] = field(default_factory=long_array)
     record_counts: array[int] = field(default_factory=long_array)
@@ -108,7 +108,7 @@ class KeyBounds:
     def of_columns(cls, column_ids: Iterable[int]) -> KeyBounds:
         """No files yet, for some columns."""
         return cls(
-            {column_id: Spans([], [], *map(bytearray, (0, 0, 0))) for column_id in column_ids}
+            {column_id: ColumnSpans([], [], *map(bytearray, (0, 0, 0))) for column_id in column_ids}
         )
 
     def row(self, partition_number: int, sequence_number: int) -> int:

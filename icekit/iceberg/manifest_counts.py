@@ -52,13 +52,13 @@ class SpecManifests(ManifestCounts):
         """How many ``rewrite_manifests`` rewrites: a single manifest that fits the target stays as
         it is.
         """
-        return sum(n for n, _ in self._rewritten_counts(target_bytes))
+        return sum(n for n, _ in self._rewritten_counts_and_bytes(target_bytes))
 
     def replacement_count(self, target_bytes: int) -> int:
         """How many replace them."""
-        rewritten_counts = self._rewritten_counts(target_bytes)
+        rewritten_kinds = self._rewritten_counts_and_bytes(target_bytes)
         return sum(
-            expected_manifest_count(kind_bytes, target_bytes) for _, kind_bytes in rewritten_counts
+            expected_manifest_count(kind_bytes, target_bytes) for _, kind_bytes in rewritten_kinds
         )
 
     def saved_count(self, target_bytes: int) -> int:
@@ -77,7 +77,7 @@ class SpecManifests(ManifestCounts):
     def _counts_and_bytes(self) -> tuple[tuple[int, int], tuple[int, int]]:
         return (self.data_count, self.data_bytes), (self.delete_count, self.delete_bytes)
 
-    def _rewritten_counts(self, target_bytes: int) -> list[tuple[int, int]]:
+    def _rewritten_counts_and_bytes(self, target_bytes: int) -> list[tuple[int, int]]:
         return [
             (n, kind_bytes)
             for n, kind_bytes in self._counts_and_bytes

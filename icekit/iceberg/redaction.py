@@ -63,8 +63,8 @@ _NAMED_KEYS = ("partitions.", "kafka.connect.offsets.")
 class _TypedChanges(Changes):
     """Knows which bounds and partition values are texts."""
 
-    def __init__(self, root: str) -> None:
-        self.root = root
+    def __init__(self, root_folder: str) -> None:
+        self.root_folder = root_folder
         self._types: dict[int, str] = {}
         self._partition_types: dict[int, list[str]] = {}
         self._binary_fields: frozenset[str] = frozenset()
@@ -91,15 +91,17 @@ class _TypedChanges(Changes):
             if _is_binary_field(field)
         )
 
-    def change_bounds(self, file: Json, change_value: Callable[[bytes, str], bytes]) -> None:
+    def change_bounds(self, file_entry: Json, change_value: Callable[[bytes, str], bytes]) -> None:
         for bounds_field in _BOUNDS:
-            for bound in file.get(bounds_field) or ():
+            for bound in file_entry.get(bounds_field) or ():
                 type_name = self._types.get(bound["key"], "")
                 if _is_text_type(type_name):
                     bound["value"] = change_value(bound["value"], type_name)
 
-    def change_partition(self, file: Json, change_value: Callable[[bytes, str], bytes]) -> None:
-        partition_values = file["partition"]
+    def change_partition(
+        self, file_entry: Json, change_value: Callable[[bytes, str], bytes]
+    ) -> None:
+        partition_values = file_entry["partition"]
         for field_name, value in partition_values.items():
             if isinstance(value, str):
                 partition_values[field_name] = change_value(value.encode(), "string").decode()
@@ -115,12 +117,12 @@ class _TypedChanges(Changes):
                 if _is_text_type(type_name) and field_summary.get(bound_field) is not None:
                     field_summary[bound_field] = change_value(field_summary[bound_field], type_name)
 
-    def change_paths(self, file: Json, change_path: Callable[[str], str]) -> None:
+    def change_paths(self, file_entry: Json, change_path: Callable[[str], str]) -> None:
         for field_name in ("file_path", "referenced_data_file"):
-            if file.get(field_name) is not None:
-                file[field_name] = change_path(file[field_name])
+            if file_entry.get(field_name) is not None:
+                file_entry[field_name] = change_path(file_entry[field_name])
         for field_name in _BOUNDS:
-            for bound in file.get(field_name) or ():
+            for bound in file_entry.get(field_name) or ():
                 if bound["key"] == PATH_FIELD_ID:
                     bound["value"] = change_path(bound["value"].decode()).encode()
 
@@ -128,8 +130,8 @@ class _TypedChanges(Changes):
 class Survey(_TypedChanges):
     """Collects every text and file name of a table, for their ranks."""
 
-    def __init__(self, root: str) -> None:
-        super().__init__(root)
+    def __init__(self, root_folder: str) -> None:
+        super().__init__(root_folder)
         self.texts: set[bytes] = set()
         self.folders: set[bytes] = set()
         self.file_names: set[bytes] = set()
@@ -138,10 +140,10 @@ class Survey(_TypedChanges):
         self.change_summaries(manifest, self._note_text)
 
     def change_entry(self, entry: avro.Record) -> None:
-        file = entry["data_file"]
-        self.change_bounds(file, self._note_text)
-        self.change_partition(file, self._note_text)
-        self.change_paths(file, self._note_path)
+        file_entry = entry["data_file"]
+        self.change_bounds(file_entry, self._note_text)
+        self.change_partition(file_entry, self._note_text)
+        self.change_paths(file_entry, self._note_path)
 
     def _note_text(self, value: bytes, _: str) -> bytes:
         self.texts.add(value)
@@ -149,7 +151,7 @@ class Survey(_TypedChanges):
 
     def _note_path(self, path: str) -> str:
         folder, _, file_name = path.rpartition("/")
-        self.folders.add(folder.partition(self.root)[2].encode() + b"/")
+        self.folders.add(folder.partition(self.root_folder)[2].encode() + b"/")
         self.file_names.add(file_name.encode())
         return path
 
@@ -158,7 +160,7 @@ class Redaction(_TypedChanges):
     """Replaces texts and names in the metadata of the table of a survey."""
 
     def __init__(self, survey: Survey) -> None:
-        super().__init__(survey.root)
+        super().__init__(survey.root_folder)
         self._text_ranks = _Ranks(survey.texts)
         self._folder_ranks = _Ranks(survey.folders)
         self._name_ranks = _Ranks(survey.file_names)
@@ -197,10 +199,10 @@ class Redaction(_TypedChanges):
         self.change_summaries(manifest, self._text_ranks.replacement)
 
     def change_entry(self, entry: avro.Record) -> None:
-        file = entry["data_file"]
-        self.change_bounds(file, self._text_ranks.replacement)
-        self.change_partition(file, self._text_ranks.replacement)
-        self.change_paths(file, self._new_path)
+        file_entry = entry["data_file"]
+        self.change_bounds(file_entry, self._text_ranks.replacement)
+        self.change_partition(file_entry, self._text_ranks.replacement)
+        self.change_paths(file_entry, self._new_path)
 
     def change_metadata(self, metadata: Json) -> None:
         for schema in _schemas(metadata):
@@ -220,7 +222,7 @@ class Redaction(_TypedChanges):
 
     def _new_path(self, path: str) -> str:
         folder, _, file_name = path.rpartition("/")
-        path_prefix, _, inner_folder = folder.partition(self.root)
+        path_prefix, _, inner_folder = folder.partition(self.root_folder)
         new_file_name = file_name
         if not self._keeps_names:
             suffix_match = _SUFFIX.search(file_name)
@@ -230,7 +232,7 @@ class Redaction(_TypedChanges):
         new_folder = inner_folder if inner_folder.startswith("/elsewhere/") else "/table/data"
         if new_folder == "/table/data":
             new_folder += f"/{self._folder_ranks.rank_text(inner_folder.encode() + b'/')}"
-        return f"{path_prefix}{self.root}{new_folder}/{new_file_name}"
+        return f"{path_prefix}{self.root_folder}{new_folder}/{new_file_name}"
 
     def _new_properties(self, properties: Json) -> Iterator[tuple[str, str]]:
         for property_number, (key, value) in enumerate(properties.items()):

@@ -175,7 +175,7 @@ class Relocation:
                 if _avro_field_names(raw) >= {"manifest_path"}:
                     manifest_list_paths.append(path)
                     continue
-                new_content = self._moved_unreferenced(raw, path)
+                new_content = self._moved_unreferenced_file(raw, path)
             yield MovedFile(FileKind.UNREFERENCED, path, self.moved_paths(path), new_content)
         # Now with the lengths of the manifests.
         for path in manifest_list_paths:
@@ -183,7 +183,7 @@ class Relocation:
                 new_content = avro.rewrite(self.read(path), self._move_manifest)
             yield MovedFile(FileKind.UNREFERENCED, path, self.moved_paths(path), new_content)
 
-    def _moved_unreferenced(self, raw: bytes, old_path: str) -> bytes | None:
+    def _moved_unreferenced_file(self, raw: bytes, old_path: str) -> bytes | None:
         if field_names := _avro_field_names(raw):
             if "data_file" in field_names:
                 manifest_content, _ = self._moved_manifest(raw)
@@ -401,13 +401,13 @@ class Relocation:
         arrow_schema = parquet_file.schema_arrow
         path_id_bytes = str(PATH_FIELD_ID).encode()
         path_indexes = [
-            index
-            for index, arrow_field in enumerate(arrow_schema)
+            path_index
+            for path_index, arrow_field in enumerate(arrow_schema)
             if (arrow_field.metadata or {}).get(b"PARQUET:field_id") == path_id_bytes
         ]
         if not path_indexes:
             return raw
-        (index,) = path_indexes
+        (path_index,) = path_indexes
         out = io.BytesIO()
         first_row_group = (
             parquet_file.metadata.row_group(0) if parquet_file.num_row_groups else None
@@ -420,15 +420,15 @@ class Relocation:
         ) as writer:
             for group_number in range(parquet_file.num_row_groups):
                 group_rows = parquet_file.read_row_group(group_number)
-                path_column = group_rows.column(index).combine_chunks().dictionary_encode()
+                path_column = group_rows.column(path_index).combine_chunks().dictionary_encode()
                 new_paths = _string_array(
                     [self.moved_paths(path) for path in path_column.dictionary.to_pylist()]
                 )
                 new_column = new_paths.take(path_column.indices).cast(
-                    arrow_schema.field(index).type
+                    arrow_schema.field(path_index).type
                 )
                 writer.write_table(
-                    group_rows.set_column(index, arrow_schema.field(index), new_column)
+                    group_rows.set_column(path_index, arrow_schema.field(path_index), new_column)
                 )
             key_value_metadata = parquet_file.metadata.metadata or {}
             writer.add_key_value_metadata(
@@ -461,19 +461,23 @@ class Relocation:
                 snapshot["manifests"] = [
                     self.moved_paths(manifest_path) for manifest_path in snapshot["manifests"]
                 ]
-        for entry in metadata.get("snapshot-log") or ():
-            entry[_TIME] += self.time_shift_ms
-        for entry in metadata.get("metadata-log") or ():
-            entry[_TIME] += self.time_shift_ms
-            entry["metadata-file"] = self.moved_paths(entry["metadata-file"])
+        for log_entry in metadata.get("snapshot-log") or ():
+            log_entry[_TIME] += self.time_shift_ms
+        for log_entry in metadata.get("metadata-log") or ():
+            log_entry[_TIME] += self.time_shift_ms
+            log_entry["metadata-file"] = self.moved_paths(log_entry["metadata-file"])
         for key in ("statistics", "partition-statistics"):
-            for statistics in metadata.get(key) or ():
-                statistics["statistics-path"] = self.moved_paths(statistics["statistics-path"])
+            for statistics_entry in metadata.get(key) or ():
+                statistics_entry["statistics-path"] = self.moved_paths(
+                    statistics_entry["statistics-path"]
+                )
         properties = metadata.get("properties") or {}
-        for key, value in properties.items():
-            is_path = isinstance(value, str) and _ABSOLUTE.fullmatch(value)
+        for key, property_value in properties.items():
+            is_path = isinstance(property_value, str) and _ABSOLUTE.fullmatch(property_value)
             properties[key] = (
-                self.moved_paths.moved_folder_path(value) if is_path else moved_text(value)
+                self.moved_paths.moved_folder_path(property_value)
+                if is_path
+                else moved_text(property_value)
             )
 
 
@@ -494,7 +498,7 @@ class _TextOfLocation:
     comment or the summary of a commit.
     """
 
-    def __init__(self, location: str, paths: MovedPaths) -> None:
+    def __init__(self, location: str, moved_paths: MovedPaths) -> None:
         _, authority, location_path = normal_path_of(location)
         location_path = location_path.rstrip("/")
         # Looked for first: a search for the pattern alone takes long in a long text.
@@ -507,7 +511,7 @@ class _TextOfLocation:
         self._pattern = re.compile(
             f"{uri_pattern}|{path_pattern}" if location_path else uri_pattern, re.IGNORECASE
         )
-        self._new_location = paths.moved_folder_path(location).rstrip("/")
+        self._new_location = moved_paths.moved_folder_path(location).rstrip("/")
 
     def __call__(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -569,7 +573,7 @@ def _encrypted_refusal(noun: str) -> RelocationRefused:
 
 
 @contextlib.contextmanager
-def _corrupt_as_unreadable(path: str) -> Iterator[None]:
+def _corrupt_as_unreadable(file_path: str) -> Iterator[None]:
     """Name the file that cannot be decoded. With corrupt bytes a decoder may raise anything."""
     try:
         yield
@@ -577,6 +581,6 @@ def _corrupt_as_unreadable(path: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise MetadataUnreadable(
-            f"{path} is corrupt ({type(error).__name__}: {first_line(error)[:120]}), so the table "
+            f"{file_path} is corrupt ({type(error).__name__}: {first_line(error)[:120]}), so the table "
             "cannot be moved. Restore the file from a backup, or roll back to a snapshot before it."
         ) from None

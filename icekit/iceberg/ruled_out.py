@@ -16,7 +16,7 @@ from functools import reduce
 from itertools import accumulate
 from typing import NamedTuple
 
-from icekit.iceberg.key_bounds import KeyBounds, Spans
+from icekit.iceberg.key_bounds import ColumnSpans, KeyBounds
 
 # The deletes of a partition are compared with its data one sequence number at a time up to this
 # many, and in as many blocks beyond; in fewer where these would be more comparisons.
@@ -47,8 +47,8 @@ class _Span(NamedTuple):
 
     def meets(self, other: _Span) -> bool:
         """Whether both may have a value in common; nulls meet nulls."""
-        in_range = self.low <= other.high and other.low <= self.high
-        return in_range or (self.has_null and other.has_null)
+        has_overlap = self.low <= other.high and other.low <= self.high
+        return has_overlap or (self.has_null and other.has_null)
 
     def union(self, other: _Span) -> _Span:
         """What both may have together."""
@@ -139,11 +139,11 @@ def _later_delete_counts(
 ) -> _DeleteCounts:
     """All files and records of deletes that are later than each row of data."""
     later_counts = _DeleteCounts([0] * len(data_keys), [0] * len(data_keys))
-    for data_rows, delete_indexes in _comparable_rows(
+    for data_row_indexes, file_indexes in _comparable_rows(
         data_keys, [delete_files.key for delete_files in applied_files], global_partitions
     ):
         files_in_order = sorted(
-            (applied_files[delete_index] for delete_index in delete_indexes),
+            (applied_files[file_index] for file_index in file_indexes),
             key=lambda delete_files: delete_files.key[1],
         )
         sequence_numbers = [delete_files.key[1] for delete_files in files_in_order]
@@ -155,7 +155,7 @@ def _later_delete_counts(
             0,
             *accumulate(delete_files.record_count for delete_files in files_in_order),
         ]
-        for row in data_rows:
+        for row in data_row_indexes:
             first_later_index = bisect_right(sequence_numbers, data_keys[row][1])
             later_counts.file_counts[row] += (
                 file_count_sums[-1] - file_count_sums[first_later_index]
@@ -172,17 +172,17 @@ def _comparable_rows(
     global_partitions: Collection[int],
 ) -> Iterator[tuple[list[int], list[int]]]:
     """The rows of data and of deletes that are compared: partition by partition."""
-    global_delete_rows = [
+    global_delete_indexes = [
         row
         for row, (partition_number, _) in enumerate(delete_keys)
         if partition_number in global_partitions
     ]
-    if global_delete_rows:
-        yield list(range(len(data_keys))), global_delete_rows
+    if global_delete_indexes:
+        yield list(range(len(data_keys))), global_delete_indexes
     data_rows_by_partition = _rows_by_partition(data_keys)
-    for partition_number, delete_rows in _rows_by_partition(delete_keys).items():
+    for partition_number, delete_row_indexes in _rows_by_partition(delete_keys).items():
         if partition_number in data_rows_by_partition and partition_number not in global_partitions:
-            yield data_rows_by_partition[partition_number], delete_rows
+            yield data_rows_by_partition[partition_number], delete_row_indexes
 
 
 def _rows_by_partition(keys: Iterable[PartitionSequence]) -> dict[int, list[int]]:
@@ -204,36 +204,41 @@ def _applied_deletes(
     ``data_keys``; adds their files and records to the rows of data in ``applied_counts``.
     """
     ranked_columns = [
-        _ranked_column(data_bounds.spans_by_column[column], spans)
-        for column, spans in delete_bounds.spans_by_column.items()
+        _ranked_column(data_bounds.spans_by_column[column_id], spans)
+        for column_id, spans in delete_bounds.spans_by_column.items()
     ]
     delete_keys = list(delete_bounds.row_by_partition_sequence)
     applied_keys: set[PartitionSequence] = set()
-    for data_rows, delete_rows in _comparable_rows(data_keys, delete_keys, global_partitions):
-        sorted_data_rows = sorted(data_rows, key=lambda row: data_keys[row][1])
-        sequence_numbers = [data_keys[row][1] for row in sorted_data_rows]
+    for data_row_indexes, delete_row_indexes in _comparable_rows(
+        data_keys, delete_keys, global_partitions
+    ):
+        sorted_row_indexes = sorted(data_row_indexes, key=lambda row: data_keys[row][1])
+        sequence_numbers = [data_keys[row][1] for row in sorted_row_indexes]
         compared_columns = [
-            _RankedSpans([ranked_spans.data[row] for row in sorted_data_rows], ranked_spans.deletes)
+            _RankedSpans(
+                [ranked_spans.data[row] for row in sorted_row_indexes], ranked_spans.deletes
+            )
             for ranked_spans in ranked_columns
         ]
-        remaining_delete_rows = sorted(delete_rows, key=lambda row: -delete_keys[row][1])
+        remaining_delete_indexes = sorted(delete_row_indexes, key=lambda row: -delete_keys[row][1])
         # How much data is older than each delete.
         older_data_count_by_row = {
-            row: bisect_left(sequence_numbers, delete_keys[row][1]) for row in remaining_delete_rows
+            row: bisect_left(sequence_numbers, delete_keys[row][1])
+            for row in remaining_delete_indexes
         }
-        remaining_delete_rows = [
-            row for row in remaining_delete_rows if older_data_count_by_row[row]
+        remaining_delete_indexes = [
+            row for row in remaining_delete_indexes if older_data_count_by_row[row]
         ]
         for column_spans in compared_columns:
             running_unions = list(accumulate(column_spans.data, _Span.union))
-            remaining_delete_rows = [
+            remaining_delete_indexes = [
                 row
-                for row in remaining_delete_rows
+                for row in remaining_delete_indexes
                 if column_spans.deletes[row].meets(running_unions[older_data_count_by_row[row] - 1])
             ]
-        file_counts = [0] * len(sorted_data_rows)
-        record_counts = [0] * len(sorted_data_rows)
-        for delete_block in _blocks(remaining_delete_rows, len(sorted_data_rows)):
+        file_counts = [0] * len(sorted_row_indexes)
+        record_counts = [0] * len(sorted_row_indexes)
+        for delete_block in _blocks(remaining_delete_indexes, len(sorted_row_indexes)):
             data_indexes = _overlapping_indexes(
                 compared_columns, older_data_count_by_row[delete_block[0]], delete_block
             )
@@ -260,18 +265,18 @@ def _applied_deletes(
                     negated_sequences, -sequence_numbers[data_indexes[0]]
                 )
                 applied_keys.update(delete_keys[row] for row in delete_block[:applied_row_count])
-        for data_index, row in enumerate(sorted_data_rows):
+        for data_index, row in enumerate(sorted_row_indexes):
             applied_counts.file_counts[row] += file_counts[data_index]
             applied_counts.record_counts[row] += record_counts[data_index]
     return applied_keys
 
 
-def _blocks(delete_rows: Sequence[int], data_row_count: int) -> Iterator[Sequence[int]]:
+def _blocks(delete_row_indexes: Sequence[int], data_row_count: int) -> Iterator[Sequence[int]]:
     """Rows of deletes in order, in blocks of nearly equal sizes."""
-    block_count = min(len(delete_rows), _BLOCKS, max(1, _COMPARISONS // data_row_count))
+    block_count = min(len(delete_row_indexes), _BLOCKS, max(1, _COMPARISONS // data_row_count))
     for block_index in range(block_count):
-        yield delete_rows[
-            len(delete_rows) * block_index // block_count : len(delete_rows)
+        yield delete_row_indexes[
+            len(delete_row_indexes) * block_index // block_count : len(delete_row_indexes)
             * (block_index + 1)
             // block_count
         ]
@@ -309,14 +314,16 @@ def _overlapping_indexes(
     return data_indexes
 
 
-def _ranked_column(data: Spans, deletes: Spans) -> _RankedSpans:
+def _ranked_column(data_spans: ColumnSpans, delete_spans: ColumnSpans) -> _RankedSpans:
     """The spans of both in one column of a key."""
-    bound_values = sorted({*data.low, *data.high, *deletes.low, *deletes.high} - {None})
+    bound_values = sorted(
+        {*data_spans.low, *data_spans.high, *delete_spans.low, *delete_spans.high} - {None}
+    )
     rank_by_value = {value: rank for rank, value in enumerate(bound_values)}
     lowest_rank = -1
     highest_rank = len(bound_values)
 
-    def ranked_spans_of(spans: Spans) -> list[_Span]:
+    def ranked_spans_of(spans: ColumnSpans) -> list[_Span]:
         ranked_spans = []
         for low, high, has_null, has_value, is_bounded in zip(*spans, strict=True):
             if not has_value:
@@ -327,4 +334,4 @@ def _ranked_column(data: Spans, deletes: Spans) -> _RankedSpans:
                 ranked_spans.append(_Span(rank_by_value[low], rank_by_value[high], bool(has_null)))
         return ranked_spans
 
-    return _RankedSpans(ranked_spans_of(data), ranked_spans_of(deletes))
+    return _RankedSpans(ranked_spans_of(data_spans), ranked_spans_of(delete_spans))

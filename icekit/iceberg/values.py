@@ -50,21 +50,21 @@ def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
     Raises ValueError for a type without an order here (variant, geometry …), and for other bytes
     than a value of the type has.
     """
-    base_name = base_type(type_name)
-    if base_name in _NUMBERS and len(raw) not in (4, 8):
+    base_type_name = base_type(type_name)
+    if base_type_name in _NUMBERS and len(raw) not in (4, 8):
         raise ValueError(f"a bound of type {type_name} has {len(raw)} bytes")
     # Bounds written before a type promotion (int to long, float to double) keep their old width.
-    if base_name in {"float", "double"}:
+    if base_type_name in {"float", "double"}:
         return struct.unpack("<f" if len(raw) == 4 else "<d", raw)[0]  # type: ignore[no-any-return]
-    if base_name in _NUMBERS or base_name.startswith("timestamp"):
+    if base_type_name in _NUMBERS or base_type_name.startswith("timestamp"):
         return int.from_bytes(raw, "little", signed=True)
-    if base_name == "boolean":
+    if base_type_name == "boolean":
         return raw != b"\x00"
-    if base_name == "string":
+    if base_type_name == "string":
         return raw.decode()
-    if base_name in {"uuid", "fixed", "binary"}:
+    if base_type_name in {"uuid", "fixed", "binary"}:
         return raw.hex()
-    if base_name == "decimal":
+    if base_type_name == "decimal":
         return decimal_of(raw, int(type_name.rpartition(",")[2].strip(" )")))
     raise ValueError(f"bounds of type {type_name} have no order here")
 
@@ -119,9 +119,9 @@ def partition_value_text(transform: str, type_name: str, value: Scalar) -> str:
     return str(value)
 
 
-def moment_of(type_name: str, value: int) -> dt.datetime:
+def moment_of(type_name: str, timestamp_value: int) -> dt.datetime:
     """The moment of a timestamp of any type, in UTC and to the microsecond."""
-    microseconds = value // 1000 if "_ns" in type_name else value
+    microseconds = timestamp_value // 1000 if "_ns" in type_name else timestamp_value
     return _EPOCH + dt.timedelta(microseconds=microseconds)
 
 

@@ -218,22 +218,22 @@ def _field_predicate(
 
 
 def unit_range_predicates(
-    source_sql: str, column_type: str, transform: str, values: Sequence[int]
+    source_sql: str, column_type: str, transform: str, unit_numbers: Sequence[int]
 ) -> list[str]:
     """``source >= … AND source < …`` for each run of consecutive years, months, days or hours
     counted from 1970.
     """
-    value_runs: list[list[int]] = []
-    for value in values:
-        if value_runs and value == value_runs[-1][1] + 1:
-            value_runs[-1][1] = value
+    number_runs: list[list[int]] = []
+    for unit_number in unit_numbers:
+        if number_runs and unit_number == number_runs[-1][1] + 1:
+            number_runs[-1][1] = unit_number
         else:
-            value_runs.append([value, value])
+            number_runs.append([unit_number, unit_number])
     range_predicates = [
-        f"{source_sql} >= {moment_literal(column_type, time_unit_start(transform, first_value))} "
+        f"{source_sql} >= {moment_literal(column_type, time_unit_start(transform, first_number))} "
         f"AND {source_sql} < "
-        f"{moment_literal(column_type, time_unit_start(transform, last_value + 1))}"
-        for first_value, last_value in value_runs
+        f"{moment_literal(column_type, time_unit_start(transform, last_number + 1))}"
+        for first_number, last_number in number_runs
     ]
     return (
         [f"({range_predicate})" for range_predicate in range_predicates]
@@ -242,13 +242,13 @@ def unit_range_predicates(
     )
 
 
-def time_unit_start(transform: str, value: int) -> dt.datetime:
+def time_unit_start(transform: str, unit_number: int) -> dt.datetime:
     """When a year, month, day or hour counted from 1970 begins."""
     if transform == "year":
-        return dt.datetime(1970 + value, 1, 1)  # noqa: DTZ001
+        return dt.datetime(1970 + unit_number, 1, 1)  # noqa: DTZ001
     if transform == "month":
-        return dt.datetime(1970 + value // 12, value % 12 + 1, 1)  # noqa: DTZ001
-    return _EPOCH + value * (_DAY if transform == "day" else _HOUR)
+        return dt.datetime(1970 + unit_number // 12, unit_number % 12 + 1, 1)  # noqa: DTZ001
+    return _EPOCH + unit_number * (_DAY if transform == "day" else _HOUR)
 
 
 def moment_literal(type_name: str, moment: dt.datetime) -> str:
@@ -268,21 +268,23 @@ def literal_of(type_name: str, value: Scalar) -> str:
 
     Raises ValueError or OverflowError for a time without a Spark literal, and for invalid hex.
     """
-    base_name = base_type(type_name)
-    if base_name == "date" and isinstance(value, int):
+    base_type_name = base_type(type_name)
+    if base_type_name == "date" and isinstance(value, int):
         return moment_literal(type_name, _EPOCH + value * _DAY)
-    if base_name.startswith("timestamp") and isinstance(value, int):
-        if base_name.endswith("_ns"):
-            raise ValueError(f"a {base_name} has no literal: Spark's times end at microseconds")
+    if base_type_name.startswith("timestamp") and isinstance(value, int):
+        if base_type_name.endswith("_ns"):
+            raise ValueError(
+                f"a {base_type_name} has no literal: Spark's times end at microseconds"
+            )
         return moment_literal(type_name, _EPOCH + dt.timedelta(microseconds=value))
-    if base_name in {"float", "double"}:
-        return f"CAST({literal(str(value))} AS {base_name.upper()})"
-    if base_name == "decimal":
+    if base_type_name in {"float", "double"}:
+        return f"CAST({literal(str(value))} AS {base_type_name.upper()})"
+    if base_type_name == "decimal":
         return f"CAST({literal(str(value))} AS {type_name.upper()})"
-    if base_name in {"binary", "fixed"}:
+    if base_type_name in {"binary", "fixed"}:
         # The value may come from a log, which anybody may have written.
         return f"X'{bytes.fromhex(str(value)).hex()}'"
-    if base_name == "long":
+    if base_type_name == "long":
         return f"{value}L"
     return literal(value)
 

@@ -291,7 +291,7 @@ def rule_out_by_keys(snapshot: Snapshot, rows: DataFrame) -> None:
 
 def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyColumn]) -> DataFrame:
     """What equality deletes, and the data files that they may apply to, may hold in the columns of
-    keys: for each, the fields of :class:`~icekit.iceberg.key_bounds.Spans`.
+    keys: for each, the fields of :class:`~icekit.iceberg.key_bounds.ColumnSpans`.
     """
     from pyspark.sql import functions as F
 
