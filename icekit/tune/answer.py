@@ -101,7 +101,7 @@ def property_change(
 
 
 @frozen
-class InForce:
+class SettingInForce:
     """The setting that decides: its name and value (None: nothing is set), and ``origin``, where it
     is set, in words (``table property write.distribution-mode``).
     """
@@ -113,8 +113,12 @@ class InForce:
 
 
 def setting_in_force(
-    spark: SparkSession, facts: TableFacts, session_key: str, property_name: str, default: InForce
-) -> InForce:
+    spark: SparkSession,
+    facts: TableFacts,
+    session_key: str,
+    property_name: str,
+    default: SettingInForce,
+) -> SettingInForce:
     """Which decides: the session's setting, the table's property or the default.
 
     Source: Iceberg's ``ConfParser`` for Spark: the place nearest to the write wins, which is a
@@ -122,17 +126,21 @@ def setting_in_force(
     """
     value = spark.conf.get(session_key, None)
     if value is not None:
-        return InForce(session_key, value, f"session {session_key}", is_of_session=True)
+        return SettingInForce(session_key, value, f"session {session_key}", is_of_session=True)
     value = facts.properties.get(property_name)
     return (
         default
         if value is None
-        else InForce(property_name, value, f"table property {property_name}")
+        else SettingInForce(property_name, value, f"table property {property_name}")
     )
 
 
 def changes_in_force(
-    facts: TableFacts, setting: InForce, properties: Mapping[str, str], why: str, **fields: Any
+    facts: TableFacts,
+    setting: SettingInForce,
+    properties: Mapping[str, str],
+    why: str,
+    **fields: Any,
 ) -> list[Change]:
     """Set properties, and reset the session's setting where it overrides them; ``fields`` as in
     :func:`property_change`.

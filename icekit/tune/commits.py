@@ -53,7 +53,9 @@ class TrialRows:
     task_count: int = 0
 
 
-def typical_commit(facts: TableFacts, *, sample_bytes: int, task_count: int) -> TrialRows | None:
+def typical_commit_rows(
+    facts: TableFacts, *, sample_bytes: int, task_count: int
+) -> TrialRows | None:
     """The rows of a recent append of median size; None if the snapshots have none, or it is too
     large.
 
@@ -109,7 +111,7 @@ def trial_target_bytes(facts: TableFacts, sample_bytes: int) -> int:
     )
 
 
-def large_commit(
+def large_commit_rows(
     facts: TableFacts, data_files_sql: str, *, target_bytes: int, sample_bytes: int
 ) -> TrialRows | None:
     """Rows of the largest partitions, enough for several files of the target size where the table

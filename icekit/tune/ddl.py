@@ -24,7 +24,7 @@ MOST_BYTES = 100 << 30
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Field:
+class SpecField:
     """A partition field: a column by name and its transform as a spec names it (``day``,
     ``bucket[16]``).
     """
@@ -36,12 +36,14 @@ class Field:
         return self.column if self.transform == "identity" else f"{self.transform}({self.column})"
 
 
-def fields_of(spec: PartitionSpec) -> tuple[Field, ...]:
+def spec_fields_of(spec: PartitionSpec) -> tuple[SpecField, ...]:
     """A spec's fields by column; those that are void or whose column is gone are left out."""
-    return tuple(Field(f.source, f.transform) for f in spec.active_fields if f.source is not None)
+    return tuple(
+        SpecField(f.source, f.transform) for f in spec.active_fields if f.source is not None
+    )
 
 
-def spec_name(spec: Sequence[Field]) -> str:
+def spec_name(spec: Sequence[SpecField]) -> str:
     """``day(time_hour), carrier``; ``unpartitioned``."""
     return ", ".join(map(str, spec)) or "unpartitioned"
 
@@ -132,7 +134,10 @@ def rewrite_change(facts: TableFacts, why: str, order: RowOrder | None) -> Chang
 
 
 def spec_change_sql(
-    table: Identifier, columns: Columns, old_fields: Sequence[Field], new_fields: Sequence[Field]
+    table: Identifier,
+    columns: Columns,
+    old_fields: Sequence[SpecField],
+    new_fields: Sequence[SpecField],
 ) -> tuple[str, ...]:
     """The statements from one spec to another: each replaces, adds or drops one field; called the
     other way round they undo.
@@ -141,7 +146,7 @@ def spec_change_sql(
     added_fields = [f for f in new_fields if f not in old_fields]
     table_sql = identifier(*table)
 
-    def field_sql(field: Field) -> str:
+    def field_sql(field: SpecField) -> str:
         return transform_sql(column_sql(columns, field.column), field.transform)
 
     clauses = [

@@ -42,7 +42,7 @@ def leave_unchanged(_: Sandbox) -> None:
     """Set up the variant that is the table as it is."""
 
 
-def scale_files(box: Sandbox, facts: TableFacts, target_bytes: int) -> None:
+def set_target_size(box: Sandbox, facts: TableFacts, target_bytes: int) -> None:
     """Give a sandbox a target size of files, and row groups in proportion to it."""
     row_group_bytes = max(facts.int_setting(ROW_GROUP) * target_bytes // facts.target_bytes, 1)
     box.set(set_properties(box.name, {TARGET: str(target_bytes), ROW_GROUP: str(row_group_bytes)}))

@@ -22,9 +22,9 @@ from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune.answer import (
     Answer,
     Change,
-    InForce,
     Measure,
     Measurements,
+    SettingInForce,
     changes_in_force,
     property_change,
     setting_in_force,
@@ -32,12 +32,12 @@ from icekit.tune.answer import (
 from icekit.tune.commits import (
     TOLERANCE,
     CommittedFiles,
-    large_commit,
+    large_commit_rows,
     trial_target_bytes,
-    typical_commit,
+    typical_commit_rows,
     write,
 )
-from icekit.tune.experiment import Experiment, Figures, scale_files
+from icekit.tune.experiment import Experiment, Figures, set_target_size
 
 NOW = "now"
 SIZED = "another advisory size"
@@ -78,7 +78,7 @@ def tune_file_sizes(trial: Trial, _: FileSizesOptions) -> Answer:
     A trial writes rows of at most ``sample_bytes`` at a time.
     """
     commit_trial = CommitTrial(trial)
-    set_up = partial(scale_files, facts=trial.facts, target_bytes=commit_trial.target_bytes)
+    set_up = partial(set_target_size, facts=trial.facts, target_bytes=commit_trial.target_bytes)
     variants = dict.fromkeys(commit_trial.settings, set_up)
     experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
     with experiment.open():
@@ -95,13 +95,13 @@ class CommitTrial:
         self.facts = trial.facts
         spark = trial.lake.spark
         append_distribution = next(d for d in self.facts.distribution if d.operation == "append")
-        mode_of_appends = InForce(
+        mode_of_appends = SettingInForce(
             DISTRIBUTION, append_distribution.mode, append_distribution.origin
         )
         self.mode = setting_in_force(
             spark, self.facts, _DISTRIBUTION_SESSION, DISTRIBUTION, mode_of_appends
         )
-        advisory_estimate = InForce(ADVISORY, None, "Iceberg's estimate from the codecs")
+        advisory_estimate = SettingInForce(ADVISORY, None, "Iceberg's estimate from the codecs")
         self.advisory = setting_in_force(
             spark, self.facts, _ADVISORY_SESSION, ADVISORY, advisory_estimate
         )
@@ -111,10 +111,10 @@ class CommitTrial:
         )
         sample_bytes = trial.sample_bytes
         self.rows_by_measure = {
-            FILES: typical_commit(
+            FILES: typical_commit_rows(
                 self.facts, sample_bytes=sample_bytes, task_count=cluster_of(spark).cores
             ),
-            LARGE_FILES: large_commit(
+            LARGE_FILES: large_commit_rows(
                 self.facts,
                 data_files_sql,
                 target_bytes=self.target_bytes,

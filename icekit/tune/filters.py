@@ -27,7 +27,7 @@ NULLS = "is null"
 
 
 @frozen
-class Leaf:
+class ColumnCondition:
     """A condition on one column: ``op`` is =, in, <, <=, >, >=, prefix or is null; one on a unit of
     time begins with the unit (``year >=``), and its values count from 1970.
 
@@ -41,16 +41,16 @@ class Leaf:
 
 
 @frozen
-class Group:
+class ConditionGroup:
     """Conditions that all hold (``AND``), or of which one holds (``OR``)."""
 
     connective: str
-    parts: tuple[Node, ...]
+    parts: tuple[FilterTree, ...]
 
 
-Node = Leaf | Group
+FilterTree = ColumnCondition | ConditionGroup
 #: What no bounds can rule out, such as a condition on a function: there is none to hold.
-ANYTHING = Group("AND", ())
+ANYTHING = ConditionGroup("AND", ())
 
 
 @frozen
@@ -59,65 +59,69 @@ class Filter:
     often it was seen.
     """
 
-    tree: Node
+    tree: FilterTree
     weight: float = 1.0
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns it uses, in their order."""
-        return tuple(dict.fromkeys(leaf.column for leaf in leaves(self.tree)))
+        return tuple(dict.fromkeys(leaf.column for leaf in column_conditions(self.tree)))
 
     @property
     def is_unbound(self) -> bool:
         """Tell whether it is a lookup of which only the column is known."""
-        return isinstance(self.tree, Leaf) and not self.tree.values and self.tree.op != NULLS
+        return (
+            isinstance(self.tree, ColumnCondition)
+            and not self.tree.values
+            and self.tree.op != NULLS
+        )
 
 
 #: Filters with their SQL.
 SqlFilters = list[tuple[Filter, str]]
 
 
-def leaves(node: Node) -> list[Leaf]:
+def column_conditions(node: FilterTree) -> list[ColumnCondition]:
     """The conditions on columns in a tree."""
-    if isinstance(node, Leaf):
+    if isinstance(node, ColumnCondition):
         return [node]
-    return [leaf for part in node.parts for leaf in leaves(part)]
+    return [leaf for part in node.parts for leaf in column_conditions(part)]
 
 
 def operators(filters: Iterable[Filter], column: str) -> set[str]:
     """The operators that filters use on a column."""
-    return {leaf.op for f in filters for leaf in leaves(f.tree) if leaf.column == column}
+    return {leaf.op for f in filters for leaf in column_conditions(f.tree) if leaf.column == column}
 
 
-def simplified_group(connective: str, conditions: Iterable[Node]) -> Node:
+def simplified_group(connective: str, conditions: Iterable[FilterTree]) -> FilterTree:
     """Conditions that all hold, or of which one holds, simplified: nothing is known of an ``OR``
     with a part that cannot be ruled out.
     """
-    unique_conditions: dict[Node, None] = {}
+    unique_conditions: dict[FilterTree, None] = {}
     for condition in conditions:
         if condition == ANYTHING and connective == "OR":
             return ANYTHING
         flat_conditions = (
             condition.parts
-            if isinstance(condition, Group) and condition.connective == connective
+            if isinstance(condition, ConditionGroup) and condition.connective == connective
             else (condition,)
         )
         unique_conditions |= dict.fromkeys(flat_conditions)
     return (
-        Group(connective, tuple(unique_conditions))
+        ConditionGroup(connective, tuple(unique_conditions))
         if len(unique_conditions) != 1
         else next(iter(unique_conditions))
     )
 
 
-def sql(node: Node, columns: Columns) -> str:
+def sql(node: FilterTree, columns: Columns) -> str:
     """A tree as a predicate of Spark SQL that Iceberg receives completely; ``columns`` are the
     table's leaves by name.
 
     Raises KeyError for a column that does not exist, ValueError for a value that has no literal or
     is not known.
     """
-    if isinstance(node, Group):
+    if isinstance(node, ConditionGroup):
         return f" {node.connective} ".join(f"({sql(part, columns)})" for part in node.parts)
     column = columns[node.column]
     column_sql = identifier(*column.names)
@@ -162,13 +166,13 @@ def filters_of(scan_description: str) -> str:
     return match[1] if match else ""
 
 
-def parse(text: str, columns: Columns, unknown_columns: set[str]) -> Node:
+def parse(text: str, columns: Columns, unknown_columns: set[str]) -> FilterTree:
     """The filters of a scan, which all hold, as a tree; ``columns`` decide how values are read.
 
     A condition on a column that does not exist rules out nothing; the name is added to
     ``unknown_columns``. Raises ValueError for a text that is not in this language.
     """
-    reader = _Reader(text, columns, unknown_columns)
+    reader = _FilterReader(text, columns, unknown_columns)
     conditions = []
     while reader.position < len(text):
         conditions.append(reader.read_expression())
@@ -177,7 +181,7 @@ def parse(text: str, columns: Columns, unknown_columns: set[str]) -> Node:
     return simplified_group("AND", conditions)
 
 
-class _Reader:
+class _FilterReader:
     def __init__(self, text: str, columns: Columns, unknown_columns: set[str]) -> None:
         self.text = text
         self.columns = columns
@@ -204,7 +208,7 @@ class _Reader:
         self.position = match.end()
         return match
 
-    def read_expression(self) -> Node:
+    def read_expression(self) -> FilterTree:
         # Spark negates comparisons itself: what is left of NOT rules out no file.
         is_negated = self.skip("NOT (")
         if is_negated or self.skip("("):
@@ -219,7 +223,7 @@ class _Reader:
             return ANYTHING
         return self.predicate()
 
-    def predicate(self) -> Node:
+    def predicate(self) -> FilterTree:
         start_position = self.position
         match = self.take(self.condition)
         unit, name, op = match.groups()
@@ -227,7 +231,7 @@ class _Reader:
         if column is None:
             self.unknown.add(self.text[start_position : match.start(3) - 1])
         if op.endswith("NULL"):
-            return Leaf(column.name, NULLS) if column and op == "IS NULL" else ANYTHING
+            return ColumnCondition(column.name, NULLS) if column and op == "IS NULL" else ANYTHING
         self.skip(" ")
         values = self.values(column.type if column else "")
         if (
@@ -237,9 +241,9 @@ class _Reader:
         ):
             return ANYTHING
         if op == "LIKE":
-            return Leaf(column.name, "prefix", (str(values[0]).removesuffix("%"),))
+            return ColumnCondition(column.name, "prefix", (str(values[0]).removesuffix("%"),))
         operator_name = f"{unit} {op}" if unit else op
-        return Leaf(column.name, operator_name.lower(), tuple(dict.fromkeys(values)))
+        return ColumnCondition(column.name, operator_name.lower(), tuple(dict.fromkeys(values)))
 
     def values(self, type_name: str) -> tuple[Scalar, ...]:
         if not self.skip("("):

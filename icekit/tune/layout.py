@@ -21,16 +21,24 @@ from icekit.iceberg.metadata import ROW_GROUP
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Measure, Measurements, property_change
-from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of, plain_sort_order, spec_name
+from icekit.tune.ddl import (
+    SORT,
+    ZORDER,
+    RowOrder,
+    SpecField,
+    plain_sort_order,
+    spec_fields_of,
+    spec_name,
+)
 from icekit.tune.experiment import (
     Experiment,
     Figures,
     answer_without_filters,
     mean_plan_figures,
-    scale_files,
+    set_target_size,
 )
 from icekit.tune.filters import EQUALITY, NULLS, Filter, SqlFilters, operators
-from icekit.tune.queries import Sample, draw_sample, read_filters, sort_columns
+from icekit.tune.queries import ValuesByColumn, columns_to_sort_by, draw_sample, read_filters
 
 NOW = "now"
 READ = "bytes that filters read"
@@ -74,7 +82,7 @@ class Layout:
     own), and a column with a bloom filter.
     """
 
-    spec: tuple[Field, ...]
+    spec: tuple[SpecField, ...]
     order: RowOrder | None = None
     bloom_column: str = ""
     is_coarser: bool = False
@@ -83,7 +91,7 @@ class Layout:
         """The order of a rewrite: this one, or that of the table."""
         return self.order or (RowOrder(SORT, ()) if facts.sort_order else None)
 
-    def name(self, current_spec: Sequence[Field]) -> str:
+    def name(self, current_spec: Sequence[SpecField]) -> str:
         """The name of the variant."""
         if self.bloom_column:
             return f"bloom filter on {self.bloom_column}"
@@ -97,15 +105,15 @@ class Layout:
 
 
 def layouts_to_try(
-    facts: TableFacts, filters: Sequence[Filter], sample_values: Sample
+    facts: TableFacts, filters: Sequence[Filter], sample_values: ValuesByColumn
 ) -> Iterator[Layout]:
     """The layouts to try, the simplest first: the own order again, one and two sort columns,
     z-order, a coarser and a finer spec, a bloom filter.
     """
-    current_spec = fields_of(facts.default_spec)
+    current_spec = spec_fields_of(facts.default_spec)
     table_order = plain_sort_order(facts)
     identity_columns = {f.column for f in current_spec if f.transform == "identity"}
-    columns = tuple(c for c in sort_columns(facts, filters) if c not in identity_columns)[:2]
+    columns = tuple(c for c in columns_to_sort_by(facts, filters) if c not in identity_columns)[:2]
     if facts.sort_order and (table_order is None or table_order.columns[0] in columns[:1]):
         yield Layout(current_spec)
     orders = [RowOrder(SORT, columns[:1])] if columns else []
@@ -133,7 +141,9 @@ def layouts_to_try(
             break
 
 
-def coarser_spec(facts: TableFacts, current_spec: tuple[Field, ...]) -> tuple[Field, ...] | None:
+def coarser_spec(
+    facts: TableFacts, current_spec: tuple[SpecField, ...]
+) -> tuple[SpecField, ...] | None:
     """The spec with a coarser last time field, or without its last field, where partitions are
     smaller than a well-sized file; None elsewhere.
     """
@@ -144,15 +154,15 @@ def coarser_spec(facts: TableFacts, current_spec: tuple[Field, ...]) -> tuple[Fi
         if new_transform := coarser_transform(facts.by_name[field.column], field.transform, factor):
             return (
                 *current_spec[:i],
-                Field(field.column, new_transform),
+                SpecField(field.column, new_transform),
                 *current_spec[i + 1 :],
             )
     return current_spec[:-1]
 
 
 def finer_field(
-    facts: TableFacts, column: str, filters: Sequence[Filter], sample_values: Sample
-) -> Field | None:
+    facts: TableFacts, column: str, filters: Sequence[Filter], sample_values: ValuesByColumn
+) -> SpecField | None:
     """One more partition field with which partitions still hold two files of the target size; None
     where none does.
     """
@@ -168,14 +178,14 @@ def finer_field(
             for unit, micros in _UNITS.items()
             if 2 <= len({int(v) * micros_per_value // micros for v in distinct_values}) <= max_parts
         ]
-        return Field(column, fitting_units[-1]) if fitting_units else None
+        return SpecField(column, fitting_units[-1]) if fitting_units else None
     if len(distinct_values) <= max_parts:
-        return Field(column, "identity")
+        return SpecField(column, "identity")
     if not _has_only_lookups(column, filters) or column_type.startswith(
         ("float", "double", "boolean")
     ):
         return None
-    return Field(column, f"bucket[{1 << int(math.log2(max_parts))}]")
+    return SpecField(column, f"bucket[{1 << int(math.log2(max_parts))}]")
 
 
 def _has_only_lookups(column: str, filters: Sequence[Filter]) -> bool:
@@ -260,11 +270,11 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
     lake = trial.lake
     facts = trial.facts
     queries = read_filters(lake, facts, options.filters, options.event_log)
-    columns = sort_columns(facts, queries.filters)[:_MOST_COLUMNS]
+    columns = columns_to_sort_by(facts, queries.filters)[:_MOST_COLUMNS]
     if not columns:
         return answer_without_filters("layout", facts, queries.notes)
     sample_values = draw_sample(lake, facts, columns, sample_bytes=trial.sample_bytes)
-    current_spec = fields_of(facts.default_spec)
+    current_spec = spec_fields_of(facts.default_spec)
     layouts_by_name = {
         layout.name(current_spec): layout
         for layout in layouts_to_try(facts, queries.filters, sample_values)
@@ -303,7 +313,7 @@ def _set_up(box: Sandbox, facts: TableFacts, layout: Layout | None) -> Figures:
     if layout is not None:
         seconds = _write_layout(box, facts, layout, layout.order_for_rewrite(facts))
     elif box.is_sample:
-        _write_layout(box, facts, Layout(fields_of(facts.default_spec)), None)
+        _write_layout(box, facts, Layout(spec_fields_of(facts.default_spec)), None)
     data = box.observe().data
     figures: Figures = {FILES: data.file_count, SIZE: data.size_in_bytes}
     return figures if layout is None else {**figures, REWRITE: seconds * box.scale}
@@ -317,8 +327,8 @@ def _write_layout(box: Sandbox, facts: TableFacts, layout: Layout, order: RowOrd
         size_ratio = min(
             1.0, box.observe().mean_partition_bytes / max(facts.mean_partition_bytes, 1.0)
         )
-        scale_files(box, facts, max(_LEAST_TARGET, round(facts.target_bytes * size_ratio)))
-    current_spec = fields_of(facts.default_spec)
+        set_target_size(box, facts, max(_LEAST_TARGET, round(facts.target_bytes * size_ratio)))
+    current_spec = spec_fields_of(facts.default_spec)
     box.set(*ddl.spec_change_sql(box.name, facts.by_name, current_spec, layout.spec))
     if layout.bloom_column:
         box.set(set_properties(box.name, _bloom_properties(facts, layout.bloom_column)))
@@ -430,14 +440,14 @@ def _answer(
 
 
 def _current_order_text(facts: TableFacts) -> str:
-    return ", ".join(str(Field(f.source, f.transform)) for f in facts.sort_order) or "unordered"
+    return ", ".join(str(SpecField(f.source, f.transform)) for f in facts.sort_order) or "unordered"
 
 
 def _layout_changes(facts: TableFacts, layout: Layout, why: str) -> Iterator[Change]:
     """The spec, the order, and the rewrite of existing data files, which comes last, after all
     settings that affect writes.
     """
-    current_spec = fields_of(facts.default_spec)
+    current_spec = spec_fields_of(facts.default_spec)
     table_name = facts.sql_name
     columns = facts.by_name
     if layout.spec != current_spec:

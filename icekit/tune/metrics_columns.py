@@ -26,7 +26,7 @@ from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Measure, Measurements, property_change
 from icekit.tune.experiment import Experiment, Figures, answer_without_filters, mean_plan_figures
 from icekit.tune.filters import NULLS, Filter, SqlFilters, operators
-from icekit.tune.queries import Sample, draw_sample, read_filters, sort_columns
+from icekit.tune.queries import ValuesByColumn, columns_to_sort_by, draw_sample, read_filters
 
 if TYPE_CHECKING:
     from icekit.engine.lake import Lake
@@ -95,7 +95,7 @@ def needed_mode(values: Iterable[Any]) -> str:
 
 
 def needed_modes(
-    facts: TableFacts, filters: Sequence[Filter], sample_values: Sample
+    facts: TableFacts, filters: Sequence[Filter], sample_values: ValuesByColumn
 ) -> dict[str, str]:
     """The mode that each used column needs: the default, only counts for filters by null, or as
     many characters as tell its values apart.
@@ -243,10 +243,10 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     queries = read_filters(lake, facts, options.filters, options.event_log)
     if not queries.filters:
         return answer_without_filters("metrics-columns", facts, queries.notes)
-    sort_column_names = sort_columns(facts, queries.filters)
+    sort_column_names = columns_to_sort_by(facts, queries.filters)
     sample_values = draw_sample(lake, facts, sort_column_names, sample_bytes=trial.sample_bytes)
     modes_by_column = needed_modes(facts, queries.filters, sample_values)
-    entry_sizes = entry_bytes(lake, facts)
+    entry_sizes = mean_entry_bytes(lake, facts)
     properties_by_variant = variant_properties(facts, modes_by_column, entry_sizes)
     variants = {
         name: partial(_write_metrics, properties=properties)
@@ -287,7 +287,7 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     )
 
 
-def entry_bytes(lake: Lake, facts: TableFacts) -> dict[str, float]:
+def mean_entry_bytes(lake: Lake, facts: TableFacts) -> dict[str, float]:
     """The mean bytes of each leaf column's statistics in a manifest entry, over some data files."""
     data_files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files")
     # Bounds may be large: only their lengths come to the driver.

@@ -25,9 +25,9 @@ from icekit.tune import ddl
 from icekit.tune.answer import (
     Answer,
     Change,
-    InForce,
     Measure,
     Measurements,
+    SettingInForce,
     changes_in_force,
     property_change,
     setting_in_force,
@@ -92,7 +92,7 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
     with experiment.open():
         plan_workload = partial(_plan_filters, sql_filters=sql_filters)
         experiment.measure("the planning", plan_workload, min_rounds=options.repeats + 1)
-    default_mode = InForce(_MODE, "auto", "the default")
+    default_mode = SettingInForce(_MODE, "auto", "the default")
     mode_in_force = setting_in_force(spark, facts, _SESSION_MODE, _MODE, default_mode)
     measured = experiment.measured
     changes = (
@@ -174,7 +174,7 @@ def _saves_time(measured: Measurements, variant: str) -> bool:
 
 
 def planning_mode_changes(
-    facts: TableFacts, measured: Measurements, mode_in_force: InForce
+    facts: TableFacts, measured: Measurements, mode_in_force: SettingInForce
 ) -> list[Change]:
     """Plan in the other place where that saves a quarter of the time and a second; a session's
     setting takes precedence.
@@ -229,7 +229,7 @@ def manifests_change(facts: TableFacts, measured: Measurements) -> Change:
 
 
 @frozen
-class Storage:
+class TableStorage:
     """Where the live files are: ``largest_prefix_share`` of them under one prefix of the data
     folder; ``file_io`` is the class that reads them.
 
@@ -250,7 +250,7 @@ class Storage:
         return self.scheme in _OBJECT_STORES and gets_per_second > _GETS_PER_SECOND
 
 
-def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> Storage:
+def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> TableStorage:
     """Count the files by prefix, in Spark; ``table`` includes its catalog."""
     data_location = facts.properties.get("write.data.path") or f"{facts.location.rstrip('/')}/data"
     # The files that are in no folder of the data folder count as one prefix.
@@ -261,7 +261,7 @@ def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> Sto
         f"{prefix_pattern}, 1))"
     ).collect()[0]
     scheme_match = re.match(r"([a-z][a-z0-9+.-]*):", facts.location, re.I)
-    return Storage(
+    return TableStorage(
         scheme=scheme_match[1].lower() if scheme_match else "file",
         file_io=str(load_table(spark, table).io().getClass().getSimpleName()),
         largest_prefix_share=float(row.share),
@@ -269,7 +269,7 @@ def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> Sto
     )
 
 
-def object_storage_change(facts: TableFacts, storage: Storage) -> Change:
+def object_storage_change(facts: TableFacts, storage: TableStorage) -> Change:
     """Spread files over hashed paths where one prefix may get more requests than S3 allows."""
     property_name = "write.object-storage.enabled"
     value_now = (facts.properties.get(property_name) or "false").lower()

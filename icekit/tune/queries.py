@@ -28,13 +28,13 @@ from icekit.tune.event_log import logged_queries
 from icekit.tune.filters import (
     ANYTHING,
     NULLS,
+    ColumnCondition,
     Columns,
     Filter,
-    Leaf,
-    Node,
+    FilterTree,
     SqlFilters,
+    column_conditions,
     filters_of,
-    leaves,
     parse,
 )
 from icekit.tune.filters import sql as as_sql
@@ -47,7 +47,7 @@ MOST_VALUES = 16
 
 
 @frozen
-class Filters:
+class QueryFilters:
     """The filters, most frequent first; ``notes`` are sentences on what was left out and why."""
 
     filters: tuple[Filter, ...]
@@ -67,13 +67,13 @@ class Filters:
         return sql_filters
 
 
-def sort_columns(facts: TableFacts, filters: Sequence[Filter]) -> list[str]:
+def columns_to_sort_by(facts: TableFacts, filters: Sequence[Filter]) -> list[str]:
     """The columns in filters that rows can be sorted by, and whose values matter, the most used
     first.
     """
     weights: dict[str, float] = defaultdict(float)
     for f in filters:
-        for column in {leaf.column for leaf in leaves(f.tree) if leaf.op != NULLS}:
+        for column in {leaf.column for leaf in column_conditions(f.tree) if leaf.op != NULLS}:
             has_bounds = not facts.by_name[column].type.startswith(NO_BOUNDS)
             if has_bounds and order_refusal(facts, "sort", [column]) is None:
                 weights[column] += f.weight
@@ -82,7 +82,7 @@ def sort_columns(facts: TableFacts, filters: Sequence[Filter]) -> list[str]:
 
 def read_filters(
     lake: Lake, facts: TableFacts, filter_texts: Sequence[str] = (), event_log: str = ""
-) -> Filters:
+) -> QueryFilters:
     """The filters of queries on a table, from ``filter_texts`` (predicates or complete queries) and
     a Spark event log.
 
@@ -93,12 +93,12 @@ def read_filters(
     log that cannot be read.
     """
     unknown_columns: set[str] = set()
-    trees: list[Node] = []
+    trees: list[FilterTree] = []
     notes: list[str] = []
     if not (filter_texts or event_log):
         for column in (c for c in facts.columns if c.name in facts.filter_columns):
             if lookup_of(column):
-                trees.append(Leaf(column.name, "="))
+                trees.append(ColumnCondition(column.name, "="))
             else:
                 unknown_columns.add(column.name)
     for text in filter_texts:
@@ -107,7 +107,7 @@ def read_filters(
             [lookup_leaf] if lookup_leaf else _pushed_trees(lake, facts, text, unknown_columns)
         )
         trees += text_trees
-        pushed_columns = {leaf.column for tree in text_trees for leaf in leaves(tree)}
+        pushed_columns = {leaf.column for tree in text_trees for leaf in column_conditions(tree)}
         notes += _function_notes(facts, text, pushed_columns)
     for _, scans in logged_queries(event_log, facts.table) if event_log else ():
         trees += [_filter_tree(scan, facts.by_name, unknown_columns) for scan in scans]
@@ -122,20 +122,20 @@ def read_filters(
             "columns can skip files: none at all, one on a function of a column, or one on buckets "
             "or with <> or NOT IN, which may still skip files by partition."
         )
-    return Filters(merged_filters(trees), tuple(notes))
+    return QueryFilters(filters_by_frequency(trees), tuple(notes))
 
 
-def _parse_lookup(facts: TableFacts, text: str) -> Leaf | None:
+def _parse_lookup(facts: TableFacts, text: str) -> ColumnCondition | None:
     """The condition of a text such as ``id = ?``; None for other texts."""
     name, _, value = text.rpartition("=")
     named_columns = (c for c in facts.columns if name.strip() in {c.name, identifier(*c.names)})
     column = next(named_columns, None) if value.strip() == "?" else None
-    return Leaf(column.name, "=") if column and lookup_of(column) else None
+    return ColumnCondition(column.name, "=") if column and lookup_of(column) else None
 
 
 def _pushed_trees(
     lake: Lake, facts: TableFacts, text: str, unknown_columns: set[str]
-) -> list[Node]:
+) -> list[FilterTree]:
     """A predicate or a query as Spark pushes it to Iceberg; one tree for each scan of the table."""
     table_name = lake.sql_name(facts.table)
     is_query = re.match(r"\s*(SELECT|WITH)\b", text, re.I) is not None
@@ -189,7 +189,7 @@ def _function_notes(facts: TableFacts, text: str, pushed_columns: Set[str]) -> I
             )
 
 
-def _filter_tree(description: str, columns: Columns, unknown_columns: set[str]) -> Node:
+def _filter_tree(description: str, columns: Columns, unknown_columns: set[str]) -> FilterTree:
     """The filters of a scan as a tree, from Iceberg's description of it."""
     try:
         return parse(filters_of(description), columns, unknown_columns)
@@ -199,15 +199,15 @@ def _filter_tree(description: str, columns: Columns, unknown_columns: set[str]) 
         return ANYTHING
 
 
-def merged_filters(trees: Iterable[Node]) -> tuple[Filter, ...]:
+def filters_by_frequency(trees: Iterable[FilterTree]) -> tuple[Filter, ...]:
     """Filters, most frequent first: equal ones become one, and of those that differ only in their
     values :data:`MOST_VALUES` are kept, with the weight of all of their kind.
     """
     shape_counts: Counter[object] = Counter()
-    trees_by_shape: dict[object, Counter[Node]] = {}
+    trees_by_shape: dict[object, Counter[FilterTree]] = {}
     for tree in trees:
         if tree != ANYTHING:
-            shape = tuple((leaf.column, leaf.op) for leaf in leaves(tree))
+            shape = tuple((leaf.column, leaf.op) for leaf in column_conditions(tree))
             tree_counts = trees_by_shape.setdefault(shape, Counter())
             shape_counts[shape] += 1
             if tree in tree_counts or len(tree_counts) < MOST_VALUES:
@@ -223,7 +223,7 @@ def merged_filters(trees: Iterable[Node]) -> tuple[Filter, ...]:
 #: The number of lookups that replace a filter without values.
 DRAWS = 8
 #: For each column the values of some rows, except nulls, with the types that facts use.
-Sample = Mapping[str, list[Any]]
+ValuesByColumn = Mapping[str, list[Any]]
 #: How finely rows are drawn.
 _HASHES = 1 << 30
 _SEED = 7
@@ -237,7 +237,7 @@ def draw_sample(
     *,
     row_count: int = 20_000,
     sample_bytes: int = 1 << 30,
-) -> Sample:
+) -> ValuesByColumn:
     """About ``row_count`` rows, drawn evenly from all files, or from files across the table if all
     have more than ``sample_bytes``, in the order of the files.
 
@@ -271,7 +271,7 @@ def draw_sample(
     }
 
 
-def bind_values(filters: Iterable[Filter], sample_values: Sample) -> Iterator[Filter]:
+def bind_values(filters: Iterable[Filter], sample_values: ValuesByColumn) -> Iterator[Filter]:
     """The filters with values: a lookup without one becomes :data:`DRAWS` lookups of values drawn
     from a sample, which share its weight.
 
@@ -283,6 +283,8 @@ def bind_values(filters: Iterable[Filter], sample_values: Sample) -> Iterator[Fi
         values = sample_values.get(column) if f.is_unbound else None
         if values:
             for _ in range(DRAWS):
-                yield Filter(Leaf(column, "=", (random_source.choice(values),)), f.weight / DRAWS)
+                yield Filter(
+                    ColumnCondition(column, "=", (random_source.choice(values),)), f.weight / DRAWS
+                )
         else:
             yield f

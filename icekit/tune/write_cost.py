@@ -17,7 +17,7 @@ _MOST_READS = 1e6
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Mode:
+class WriteMode:
     """A way to write: the mode, the format version and (version 2, merge-on-read) the delete
     granularity.
     """
@@ -54,7 +54,7 @@ class Mode:
 
 
 @frozen
-class Costs:
+class ModeCosts:
     """What a mode costs, in seconds of one unit; the errors are what repeats differed by.
 
     A commit reaches the share ``touched_share`` of the table's ``data_file_count`` files, and a
@@ -62,7 +62,7 @@ class Costs:
     ``trial_commits`` of the trial.
     """
 
-    mode: Mode
+    mode: WriteMode
     write_seconds: float
     scan_seconds: float
     data_file_count: int
@@ -110,7 +110,7 @@ class Costs:
             + compaction_seconds / commits_per_compaction
         )
 
-    def with_error(self, sign: int) -> Costs:
+    def with_error(self, sign: int) -> ModeCosts:
         """The costs at the upper (1) or lower (-1) end of what repeats differed by."""
         return replace(
             self,
@@ -152,7 +152,7 @@ class BreakEven:
         return f"{reads_text} ({interval_text} by repeated measurements)"
 
 
-def total_cost(costs: Costs, reads: float, commits_per_compaction: int | None) -> float:
+def total_cost(costs: ModeCosts, reads: float, commits_per_compaction: int | None) -> float:
     """What a commit costs with its reads, with so many commits between compactions
     (None: the cheapest number).
     """
@@ -160,7 +160,9 @@ def total_cost(costs: Costs, reads: float, commits_per_compaction: int | None) -
     return min(costs.cost_per_commit(reads, cycle) for cycle in cycle_lengths)
 
 
-def break_even(copying: Costs, merging: Costs, commits_per_compaction: int | None) -> float:
+def break_even_reads(
+    copying: ModeCosts, merging: ModeCosts, commits_per_compaction: int | None
+) -> float:
     """Reads per commit above which copy-on-write costs less, with this many commits between
     compactions (None: the cheapest number).
 
@@ -184,7 +186,7 @@ def break_even(copying: Costs, merging: Costs, commits_per_compaction: int | Non
 
 
 def break_even_of_modes(
-    costs: Sequence[Costs], commits_per_compaction: int | None
+    costs: Sequence[ModeCosts], commits_per_compaction: int | None
 ) -> BreakEven | None:
     """The break-even point of copy-on-write and the merge-on-read mode that holds out longest; None
     unless both were measured.
@@ -194,16 +196,16 @@ def break_even_of_modes(
     if copying_costs is None or not merging_costs:
         return None
     best_merging = max(
-        merging_costs, key=lambda c: break_even(copying_costs, c, commits_per_compaction)
+        merging_costs, key=lambda c: break_even_reads(copying_costs, c, commits_per_compaction)
     )
     # As measured, and where repeats favour one mode or the other most.
-    reads = break_even(
+    reads = break_even_reads(
         copying_costs.with_error(0), best_merging.with_error(0), commits_per_compaction
     )
-    low = break_even(
+    low = break_even_reads(
         copying_costs.with_error(-1), best_merging.with_error(1), commits_per_compaction
     )
-    high = break_even(
+    high = break_even_reads(
         copying_costs.with_error(1), best_merging.with_error(-1), commits_per_compaction
     )
     return BreakEven(reads, low, high)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from icekit.engine.lake import Lake
 
 #: A statement for any table, named with its catalog.
-ForTable = Callable[[Identifier], str]
+SqlForTable = Callable[[Identifier], str]
 COPY_ON_WRITE = "copy-on-write"
 MERGE_ON_READ = "merge-on-read"
 OPERATIONS = ("delete", "update", "merge")
@@ -151,7 +151,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 @frozen
-class Shape:
+class CommitShape:
     """What a synthetic commit changes: this share of the rows, in this share of the files."""
 
     operation: str
@@ -182,7 +182,7 @@ class Shape:
 
 def shape_of_history(
     facts: TableFacts, history: Sequence[PastCommit], options: WriteModeOptions
-) -> Shape:
+) -> CommitShape:
     """The shape of a table's row-level commits so far; what the options state is taken, what is
     unknown is the default.
     """
@@ -212,12 +212,12 @@ def shape_of_history(
             median_file_share is not None and row_share <= median_file_share <= _SCATTERED_SHARE
         )
         file_share = median_file_share if median_file_share and is_plausible else 1.0
-    return Shape(kind, row_share, file_share)
+    return CommitShape(kind, row_share, file_share)
 
 
 def synthetic_statements(
-    lake: Lake, facts: TableFacts, shape: Shape, commit_count: int
-) -> list[ForTable]:
+    lake: Lake, facts: TableFacts, shape: CommitShape, commit_count: int
+) -> list[SqlForTable]:
     """Statements of a shape, each for other rows of the table as it is now.
 
     A MERGE needs a key, which nobody has named, so an UPDATE stands in for it: it writes the same
@@ -250,7 +250,7 @@ def synthetic_statements(
     return statements
 
 
-def _statement_for_tables(facts: TableFacts, operation: str, predicate: str) -> ForTable:
+def _statement_for_tables(facts: TableFacts, operation: str, predicate: str) -> SqlForTable:
     if operation == "delete":
         return lambda table: f"DELETE FROM {identifier(*table)} WHERE {predicate}"
     # Set to itself: the row is rewritten, wherever it belongs.
@@ -270,7 +270,7 @@ def _top_level_columns(facts: TableFacts) -> list[Column]:
 
 
 def _clustered_predicates(
-    lake: Lake, facts: TableFacts, shape: Shape, commit_count: int
+    lake: Lake, facts: TableFacts, shape: CommitShape, commit_count: int
 ) -> list[tuple[str, int]]:
     """For each commit a predicate for where its rows are, and the rows there: partitions where
     there are enough, else files.

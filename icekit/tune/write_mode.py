@@ -32,13 +32,13 @@ from icekit.tune.answer import Answer, Change, Measure, Measurements, median, pr
 from icekit.tune.event_log import reads_per_day as read_from_log
 from icekit.tune.experiment import Experiment, Figures, leave_unchanged
 from icekit.tune.statement import Statement, parse
-from icekit.tune.write_cost import TOTAL, Costs, Mode, break_even_of_modes, total_cost
+from icekit.tune.write_cost import TOTAL, ModeCosts, WriteMode, break_even_of_modes, total_cost
 from icekit.tune.write_history import (
     COPY_ON_WRITE,
     MERGE_ON_READ,
     OPERATIONS,
-    ForTable,
     PastCommit,
+    SqlForTable,
     commits_between_compactions,
     past_commits,
     shape_of_history,
@@ -80,8 +80,8 @@ _UPGRADES = {
 
 
 def costs_of(
-    measured: Measurements, modes: Sequence[Mode], commit_count: int, data_file_count: int
-) -> Iterator[Costs]:
+    measured: Measurements, modes: Sequence[WriteMode], commit_count: int, data_file_count: int
+) -> Iterator[ModeCosts]:
     """The costs of the modes that were measured completely; reads of copy-on-write, which leaves no
     deletes, are what the others are held against.
     """
@@ -103,7 +103,7 @@ def costs_of(
         delete_file_opens = measured.value(variant, OPENS) or 0.0
         opens_per_file = delete_file_opens / max(data_file_count, 1)
         scan_error = measured.spread(variant, SCAN) + measured.spread(COPY_ON_WRITE, SCAN)
-        yield Costs(
+        yield ModeCosts(
             mode=mode,
             write_seconds=write_seconds,
             scan_seconds=reference_scan,
@@ -134,15 +134,17 @@ def is_settled(measured: Measurements) -> bool:
     )
 
 
-def current_mode(facts: TableFacts, operation: str) -> Mode:
+def current_mode(facts: TableFacts, operation: str) -> WriteMode:
     """The current write mode of an operation."""
     mode = facts.setting(f"write.{operation}.mode") or COPY_ON_WRITE
     format_version = max(facts.format_version, 2)
     if mode == COPY_ON_WRITE or format_version >= 3:
-        return Mode(mode, format_version)
+        return WriteMode(mode, format_version)
     # The property's default says partition, but Spark writes per file unless it is set
     # (SparkWriteConf).
-    return Mode(mode, format_version, facts.properties.get("write.delete.granularity") or "file")
+    return WriteMode(
+        mode, format_version, facts.properties.get("write.delete.granularity") or "file"
+    )
 
 
 #: The changes, the verdict, and the variant that is advised.
@@ -151,7 +153,7 @@ Advice = tuple[tuple[Change, ...], str, str | None]
 
 def advise(
     facts: TableFacts,
-    costs: Sequence[Costs],
+    costs: Sequence[ModeCosts],
     operation: str,
     reads_per_commit: float | None,
     commits_per_compaction: int | None,
@@ -219,7 +221,9 @@ def advise(
     return (*changes, replace(change, is_alternative=True)), verdict, advised_variant
 
 
-def _mode_change(facts: TableFacts, operation: str, mode: Mode, why: str, mode_now: str) -> Change:
+def _mode_change(
+    facts: TableFacts, operation: str, mode: WriteMode, why: str, mode_now: str
+) -> Change:
     """Set the mode, and the format version that it needs."""
     version_property = {}
     side_effect = None
@@ -333,13 +337,19 @@ def _read_own_statement(trial: Trial, options: WriteModeOptions) -> Statement:
     return statement
 
 
-def _modes_to_try(format_version: int) -> tuple[Mode, ...]:
+def _modes_to_try(format_version: int) -> tuple[WriteMode, ...]:
     granularities = ("file", "partition") if format_version < 3 else ()
-    merge_on_read_modes = (Mode(MERGE_ON_READ, 2, granularity) for granularity in granularities)
-    return (Mode(COPY_ON_WRITE, format_version), *merge_on_read_modes, Mode(MERGE_ON_READ, 3))
+    merge_on_read_modes = (
+        WriteMode(MERGE_ON_READ, 2, granularity) for granularity in granularities
+    )
+    return (
+        WriteMode(COPY_ON_WRITE, format_version),
+        *merge_on_read_modes,
+        WriteMode(MERGE_ON_READ, 3),
+    )
 
 
-def set_up_mode(facts: TableFacts, mode: Mode, box: Sandbox) -> None:
+def set_up_mode(facts: TableFacts, mode: WriteMode, box: Sandbox) -> None:
     """Compact existing deletes away, so that only those of the trial are measured, and write like
     the mode.
     """
@@ -352,7 +362,7 @@ def set_up_mode(facts: TableFacts, mode: Mode, box: Sandbox) -> None:
 
 
 def _measure_modes(
-    experiment: Experiment, statements: Sequence[ForTable], options: WriteModeOptions
+    experiment: Experiment, statements: Sequence[SqlForTable], options: WriteModeOptions
 ) -> None:
     """Commit, scan until the deletes stand out, and compact, in every mode in turn; after a warm-up
     on a clone of its own.
@@ -365,7 +375,7 @@ def _measure_modes(
         warm_up_box.scan(options.read_filter)
     for commit_number, statement in enumerate(statements, 1):
 
-        def commit(_: str, box: Sandbox, statement: ForTable = statement) -> Figures:
+        def commit(_: str, box: Sandbox, statement: SqlForTable = statement) -> Figures:
             return run_commit(box, statement, is_own_statement=is_own_statement)
 
         experiment.measure(f"commit {commit_number} of {len(statements)}", commit)
@@ -387,7 +397,7 @@ def _measure_modes(
     )
 
 
-def run_commit(box: Sandbox, statement: ForTable, *, is_own_statement: bool) -> Figures:
+def run_commit(box: Sandbox, statement: SqlForTable, *, is_own_statement: bool) -> Figures:
     """Run one statement, which may write the entire table; raises StatementRefused with the
     engine's reason if a person's own one fails.
     """
@@ -445,7 +455,7 @@ def _reads_per_commit(
 
 def _notes(
     experiment: Experiment,
-    costs: Sequence[Costs],
+    costs: Sequence[ModeCosts],
     reads_per_commit: float | None,
     commits_per_compaction: int | None,
     reads_source: str,

@@ -19,8 +19,8 @@ from icekit.common.units import size
 from icekit.health.facts.model import TableFacts
 from icekit.learn.lab import unpack_lab
 from icekit.sandbox.trial import Budget, Trial
-from icekit.tune.write_cost import Mode, break_even_of_modes
-from icekit.tune.write_history import COPY_ON_WRITE, Shape, synthetic_statements
+from icekit.tune.write_cost import WriteMode, break_even_of_modes
+from icekit.tune.write_history import COPY_ON_WRITE, CommitShape, synthetic_statements
 from icekit.tune.write_mode import COMMIT, compact, costs_of, run_commit, set_up_mode
 from rigs.bench.measure import Others, show
 
@@ -43,16 +43,16 @@ class Workload:
     """
 
     name: str
-    shape: Shape
+    shape: CommitShape
     reads: float
     winner: str
 
 
 WORKLOADS = (
-    Workload("few rows in few files", Shape("update", 0.001, 0.05), 40, "copy-on-write"),
-    Workload("sparse over all files", Shape("update", 0.001, 1.0), 1, "merge-on-read"),
-    Workload("append-mostly", Shape("delete", 0.005, 0.2), 100, "copy-on-write"),
-    Workload("heavy upsert", Shape("merge", 0.2, 1.0), 0.5, "merge-on-read"),
+    Workload("few rows in few files", CommitShape("update", 0.001, 0.05), 40, "copy-on-write"),
+    Workload("sparse over all files", CommitShape("update", 0.001, 1.0), 1, "merge-on-read"),
+    Workload("append-mostly", CommitShape("delete", 0.005, 0.2), 100, "copy-on-write"),
+    Workload("heavy upsert", CommitShape("merge", 0.2, 1.0), 0.5, "merge-on-read"),
 )
 
 
@@ -133,10 +133,10 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
         repeats=ROUNDS,
         progress=lambda _: None,
     )
-    modes = [Mode("merge-on-read", 2, kind) for kind in ("file", "partition")]
+    modes = [WriteMode("merge-on-read", 2, kind) for kind in ("file", "partition")]
     rivals = [mode for mode in modes if answer.measured.value(mode.name, COMMIT)]
     tried = costs_of(
-        answer.measured, (Mode(COPY_ON_WRITE, 2), *rivals), TRIED, facts.data.file_count
+        answer.measured, (WriteMode(COPY_ON_WRITE, 2), *rivals), TRIED, facts.data.file_count
     )
     even = break_even_of_modes(list(tried), commits)
     assert even is not None
@@ -148,7 +148,7 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
         if workload.reads > predicted
         else "merge-on-read"
     )
-    cow, *mors = _cycles(lake, facts, shape, (Mode(COPY_ON_WRITE, 2), *rivals), commits)
+    cow, *mors = _cycles(lake, facts, shape, (WriteMode(COPY_ON_WRITE, 2), *rivals), commits)
     evens = [
         max(0.0, (cow.total(0) - mor.total(0)) / (mor.reads - cow.reads))
         if mor.reads > cow.reads
@@ -172,7 +172,7 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
 
 
 def _cycles(
-    lake: Lake, facts: TableFacts, shape: Shape, modes: Sequence[Mode], commits: int
+    lake: Lake, facts: TableFacts, shape: CommitShape, modes: Sequence[WriteMode], commits: int
 ) -> list[Cycle]:
     """Run a cycle in each mode, in turns; of the scans after each commit the cheapest counts."""
     statements = synthetic_statements(lake, facts, shape, commits)

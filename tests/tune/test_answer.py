@@ -13,9 +13,9 @@ from icekit.tune.answer import (
     Answer,
     Change,
     Confidence,
-    InForce,
     Measure,
     Measurements,
+    SettingInForce,
     changes_in_force,
     median,
     property_change,
@@ -65,10 +65,10 @@ def test_the_undo_reverses_the_changes_and_alternatives_are_in_neither() -> None
 
 
 SESSION, PROPERTY = "spark.sql.iceberg.distribution-mode", "write.distribution-mode"
-DEFAULT = InForce(PROPERTY, "range", "the default")
+DEFAULT = SettingInForce(PROPERTY, "range", "the default")
 
 
-def mode_of(session: dict[str, str], properties: dict[str, str]) -> InForce:
+def mode_of(session: dict[str, str], properties: dict[str, str]) -> SettingInForce:
     spark: Any = SimpleNamespace(conf=session)
     return setting_in_force(spark, facts(properties), SESSION, PROPERTY, DEFAULT)
 

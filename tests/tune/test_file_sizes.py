@@ -9,7 +9,7 @@ import pytest
 from icekit.api import Lake
 from icekit.engine.bridge import temporary_settings
 from icekit.tune.answer import Answer, Measurements
-from icekit.tune.commits import CommittedFiles, trial_target_bytes, typical_commit
+from icekit.tune.commits import CommittedFiles, trial_target_bytes, typical_commit_rows
 from icekit.tune.file_sizes import (
     _MEASURES,
     ADVISORY,
@@ -79,7 +79,9 @@ def test_a_sample_with_too_few_files_of_the_target_gets_a_smaller_target() -> No
     assert trial_target_bytes(facts, 100 * 12 * TARGET) == TARGET
     assert trial_target_bytes(facts, 12 * MIB) == MIB
     assert (
-        typical_commit(table_facts(history=table_facts().history), sample_bytes=1, task_count=4)
+        typical_commit_rows(
+            table_facts(history=table_facts().history), sample_bytes=1, task_count=4
+        )
         is None
     )
 

@@ -13,8 +13,8 @@ from icekit.health.facts.model import TableFacts
 from icekit.iceberg.definition import Column, PartitionSpec
 from icekit.sandbox.scratch import stale_clones
 from icekit.tune.answer import Answer, Confidence, Measurements
-from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of
-from icekit.tune.filters import Filter, Group, Leaf
+from icekit.tune.ddl import SORT, ZORDER, RowOrder, SpecField, spec_fields_of
+from icekit.tune.filters import ColumnCondition, ConditionGroup, Filter
 from icekit.tune.layout import (
     _MEASURES,
     FILES,
@@ -31,7 +31,7 @@ from icekit.tune.layout import (
     layouts_to_try,
     queries_until_paid,
 )
-from icekit.tune.queries import Sample
+from icekit.tune.queries import ValuesByColumn
 from tests.factories import TARGET, file_group, partition, table_facts
 
 COLUMNS = (
@@ -44,10 +44,10 @@ DAY = 86_400_000_000
 
 
 def of(column: str, op: str = "=") -> Filter:
-    return Filter(Leaf(column, op, (1,)))
+    return Filter(ColumnCondition(column, op, (1,)))
 
 
-def drawn(**columns: list[Any]) -> Sample:
+def drawn(**columns: list[Any]) -> ValuesByColumn:
     return columns
 
 
@@ -66,11 +66,13 @@ def measured(**shares: float) -> Measurements:
 
 
 def test_sort_orders_of_one_and_two_columns_come_before_a_z_order() -> None:
-    both = Group("AND", (Leaf("kind", "=", ("a",)), Leaf("id", "=", (1,))))
+    both = ConditionGroup(
+        "AND", (ColumnCondition("kind", "=", ("a",)), ColumnCondition("id", "=", (1,)))
+    )
 
     tried = layouts_to_try(FACTS, [Filter(both, 2.0), of("kind")], drawn(kind=["a"], id=[1]))
 
-    current = fields_of(FACTS.default_spec)
+    current = spec_fields_of(FACTS.default_spec)
     assert [layout.order for layout in tried if layout.spec == current][:4] == [
         RowOrder(SORT, ("kind",)),
         RowOrder(SORT, ("kind", "id")),
@@ -91,11 +93,13 @@ def test_sort_orders_of_one_and_two_columns_come_before_a_z_order() -> None:
 )
 def test_no_order_is_tried_that_iceberg_refuses(column: Column, sorts: int, curves: int) -> None:
     facts = replace(FACTS, columns=(*COLUMNS[:2], column))
-    both = Group("AND", (Leaf("kind", "=", (1,)), Leaf("id", "=", (1,))))
+    both = ConditionGroup(
+        "AND", (ColumnCondition("kind", "=", (1,)), ColumnCondition("id", "=", (1,)))
+    )
 
     tried = layouts_to_try(facts, [Filter(both, 2.0), of("kind")], drawn(kind=[1], id=[1]))
 
-    current = fields_of(facts.default_spec)
+    current = spec_fields_of(facts.default_spec)
     orders = [each.order for each in tried if each.spec == current and each.order is not None]
     assert [sum(order.kind == kind for order in orders) for kind in (SORT, ZORDER)] == [
         sorts,
@@ -120,12 +124,12 @@ def test_partitions_far_below_the_target_get_a_coarser_time() -> None:
     groups = (file_group(TARGET // 100, of=partition(day)) for day in range(50))
     small, day, kind = (
         replace(FACTS, groups=tuple(groups)),
-        Field("ts", "day"),
-        Field("kind", "identity"),
+        SpecField("ts", "day"),
+        SpecField("kind", "identity"),
     )
 
-    assert coarser_spec(small, (day,)) == (Field("ts", "year"),)
-    assert coarser_spec(small, (day, kind)) == (Field("ts", "year"), kind)
+    assert coarser_spec(small, (day,)) == (SpecField("ts", "year"),)
+    assert coarser_spec(small, (day, kind)) == (SpecField("ts", "year"), kind)
     assert coarser_spec(small, (kind,)) == ()
     assert coarser_spec(FACTS, (day,)) is None
 
@@ -133,15 +137,15 @@ def test_partitions_far_below_the_target_get_a_coarser_time() -> None:
 @pytest.mark.parametrize(
     ("column", "op", "values", "field"),
     [
-        ("ts", "=", [n * DAY for n in range(12)], Field("ts", "day")),
-        ("ts", "=", [n * 20 * DAY for n in range(30)], Field("ts", "month")),
-        ("kind", "=", ["a", "b", "c"], Field("kind", "identity")),
-        ("id", "=", list(range(5_000)), Field("id", "bucket[16]")),
+        ("ts", "=", [n * DAY for n in range(12)], SpecField("ts", "day")),
+        ("ts", "=", [n * 20 * DAY for n in range(30)], SpecField("ts", "month")),
+        ("kind", "=", ["a", "b", "c"], SpecField("kind", "identity")),
+        ("id", "=", list(range(5_000)), SpecField("id", "bucket[16]")),
         ("id", "<", list(range(5_000)), None),
     ],
 )
 def test_a_finer_field_leaves_two_files_of_the_target_in_each_partition(
-    column: str, op: str, values: list[Any], field: Field | None
+    column: str, op: str, values: list[Any], field: SpecField | None
 ) -> None:
     filters, sample = [of(column, op)], drawn(**{column: values})
 

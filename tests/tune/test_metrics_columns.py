@@ -8,7 +8,7 @@ from icekit.api import Lake
 from icekit.iceberg.definition import Column, SortField
 from icekit.sandbox.scratch import stale_clones
 from icekit.tune.answer import Measurements
-from icekit.tune.filters import Filter, Leaf
+from icekit.tune.filters import ColumnCondition, Filter
 from icekit.tune.metrics_columns import (
     _MEASURES,
     BOUNDS,
@@ -19,7 +19,7 @@ from icekit.tune.metrics_columns import (
     SHORT,
     USED,
     best_variant_name,
-    entry_bytes,
+    mean_entry_bytes,
     mode_rank,
     needed_mode,
     needed_modes,
@@ -40,7 +40,7 @@ LONG = [f"https://example.org/shop/items/{n:04}" for n in range(50)]
 
 
 def of(column: str, op: str = "=") -> Filter:
-    return Filter(Leaf(column, op, ("x",) if op == "=" else ()))
+    return Filter(ColumnCondition(column, op, ("x",) if op == "=" else ()))
 
 
 def test_modes_are_ranked_by_what_they_keep() -> None:
@@ -155,7 +155,7 @@ def test_the_statistics_of_nested_columns_are_measured_too(lake: Lake, scratch: 
         "named_struct('text', repeat('x', 20)) AS deep, array(1) AS list FROM range(0, 9, 1, 1)"
     )
 
-    taken = entry_bytes(lake, lake.observe((scratch, "nested")))
+    taken = mean_entry_bytes(lake, lake.observe((scratch, "nested")))
 
     # Values and nulls are counted, column sizes take two bytes; each has a key, as bounds have.
     assert taken["id"] == 2 * 2 + 3 + 2 * (1 + 1 + 8)

@@ -7,7 +7,7 @@ import pytest
 from icekit.api import Lake
 from icekit.sandbox.scratch import stale_clones
 from icekit.tune import planning
-from icekit.tune.answer import Change, Confidence, InForce, Measurements
+from icekit.tune.answer import Change, Confidence, Measurements, SettingInForce
 from icekit.tune.planning import (
     DISTRIBUTED,
     MANIFESTS,
@@ -15,14 +15,14 @@ from icekit.tune.planning import (
     OPENED,
     PLANNING,
     REWRITTEN,
-    Storage,
+    TableStorage,
 )
 from tests.factories import table_facts
 
 FACTS = table_facts(catalog="lake", table=("db", "events"))
-FILES = Storage("file", "HadoopFileIO", largest_prefix_share=0.5, gets_per_second=20_000.0)
+FILES = TableStorage("file", "HadoopFileIO", largest_prefix_share=0.5, gets_per_second=20_000.0)
 S3 = replace(FILES, scheme="s3", file_io="S3FileIO")
-AUTO = InForce("read.data-planning-mode", "auto", "the default")
+AUTO = SettingInForce("read.data-planning-mode", "auto", "the default")
 
 
 def measured(**seconds: float) -> Measurements:
@@ -32,7 +32,7 @@ def measured(**seconds: float) -> Measurements:
     return figures
 
 
-def moded(mode: InForce = AUTO, **seconds: float) -> list[Change]:
+def moded(mode: SettingInForce = AUTO, **seconds: float) -> list[Change]:
     return planning.planning_mode_changes(FACTS, measured(**seconds), mode)
 
 
@@ -44,7 +44,7 @@ def rewritten(before: float, after: float, now: float = 2.0, then: float = 0.5) 
 
 
 def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
-    session = InForce("spark.sql.iceberg.data-planning-mode", "local", "session", True)
+    session = SettingInForce("spark.sql.iceberg.data-planning-mode", "local", "session", True)
 
     change, reset = moded(session, now=10.0, local=10.0, distributed=4.0)
 

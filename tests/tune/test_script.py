@@ -9,7 +9,7 @@ from icekit.health.facts.model import TableFacts
 from icekit.health.facts.sort_order import order_restoration
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, property_change
-from icekit.tune.ddl import Field
+from icekit.tune.ddl import SpecField
 
 pytestmark = pytest.mark.spark
 
@@ -36,8 +36,8 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
     facts = lake.observe(table)
     columns = facts.by_name
     old, new = (
-        (Field("at", "day"), Field("a;'b", "identity")),
-        (Field("at", "month"), Field("id", "bucket[8]")),
+        (SpecField("at", "day"), SpecField("a;'b", "identity")),
+        (SpecField("at", "month"), SpecField("id", "bucket[8]")),
     )
     spec = (
         ddl.spec_change_sql(name, columns, old, new),

@@ -8,8 +8,8 @@ from icekit.common.commands.tune import WriteModeOptions
 from icekit.common.errors import ParameterError
 from icekit.iceberg.definition import Column
 from icekit.tune.write_history import (
+    CommitShape,
     PastCommit,
-    Shape,
     commits_between_compactions,
     past_commits,
     shape_of_history,
@@ -114,8 +114,10 @@ def test_the_shape_of_the_history_is_the_default_and_what_is_given_is_taken() ->
     shape = shape_of_history(facts, history, WriteModeOptions.of({}))
     assert (shape.operation, shape.file_share) == ("delete", 0.1)
     assert shape.row_share == pytest.approx(0.1, abs=0.01)
-    assert shape_of_history(facts, history, WriteModeOptions.of(given)) == Shape(*given.values())  # type: ignore[arg-type]
-    assert shape_of_history(facts, [], WriteModeOptions.of({})) == Shape("merge", 0.01, 1.0)
+    assert shape_of_history(facts, history, WriteModeOptions.of(given)) == CommitShape(
+        *given.values()
+    )  # type: ignore[arg-type]
+    assert shape_of_history(facts, [], WriteModeOptions.of({})) == CommitShape("merge", 0.01, 1.0)
     # A delete file for a partition does not say how many files it reaches.
     history = past_commits([deletes(0, 1, rows, total_data_files=40)])
     assert shape_of_history(facts, history, WriteModeOptions.of({})).file_share == 1.0
@@ -133,7 +135,7 @@ def test_a_shape_that_makes_no_sense_is_refused(
     shape: tuple[str, float, float], message: str
 ) -> None:
     with pytest.raises(ParameterError, match=message):
-        Shape(*shape)
+        CommitShape(*shape)
 
 
 def test_statements_choose_rows_by_columns_that_can_be_asked_for() -> None:
@@ -145,12 +147,12 @@ def test_statements_choose_rows_by_columns_that_can_be_asked_for() -> None:
     )
 
     for operation in ("delete", "update"):
-        facts, shape = table_facts(columns=columns), Shape(operation, 0.1, 1.0)
+        facts, shape = table_facts(columns=columns), CommitShape(operation, 0.1, 1.0)
         sql = synthetic_statements(NO_LAKE, facts, shape, 1)[0](("lake", "db", "t"))
 
         assert "xxhash64(`a.b`, 0)" in sql
         assert "element" not in sql
     with pytest.raises(ParameterError, match="your own statement"):
         synthetic_statements(
-            NO_LAKE, table_facts(columns=columns[:1]), Shape("update", 0.1, 1.0), 1
+            NO_LAKE, table_facts(columns=columns[:1]), CommitShape("update", 0.1, 1.0), 1
         )

@@ -12,10 +12,10 @@ from icekit.tune.answer import Measurements
 from icekit.tune.experiment import Experiment
 from icekit.tune.write_cost import (
     BreakEven,
-    Costs,
-    Mode,
-    break_even,
+    ModeCosts,
+    WriteMode,
     break_even_of_modes,
+    break_even_reads,
     total_cost,
 )
 from icekit.tune.write_mode import (
@@ -33,13 +33,13 @@ from icekit.tune.write_mode import (
 from tests.factories import table_facts
 
 COPYING, PER_FILE, PER_PARTITION, VECTORS = (
-    Mode("copy-on-write", 2),
-    Mode("merge-on-read", 2, "file"),
-    Mode("merge-on-read", 2, "partition"),
-    Mode("merge-on-read", 3),
+    WriteMode("copy-on-write", 2),
+    WriteMode("merge-on-read", 2, "file"),
+    WriteMode("merge-on-read", 2, "partition"),
+    WriteMode("merge-on-read", 3),
 )
-COPIED = Costs(COPYING, write_seconds=20.0, scan_seconds=2.0, data_file_count=100)
-MERGED = Costs(
+COPIED = ModeCosts(COPYING, write_seconds=20.0, scan_seconds=2.0, data_file_count=100)
+MERGED = ModeCosts(
     PER_FILE,
     write_seconds=4.0,
     scan_seconds=2.0,
@@ -67,11 +67,11 @@ def test_a_commit_costs_its_write_the_reads_after_it_and_its_share_of_the_compac
 
 
 def test_the_break_even_point_is_where_both_cost_the_same() -> None:
-    reads = break_even(COPIED, MERGED, 2)
+    reads = break_even_reads(COPIED, MERGED, 2)
 
     assert MERGED.cost_per_commit(reads, 2) == pytest.approx(COPIED.cost_per_commit(reads, 2))
-    assert break_even(replace(COPIED, write_seconds=1.0), MERGED, 2) == 0.0
-    assert math.isinf(break_even(COPIED, replace(MERGED, open_seconds=0.0), 2))
+    assert break_even_reads(replace(COPIED, write_seconds=1.0), MERGED, 2) == 0.0
+    assert math.isinf(break_even_reads(COPIED, replace(MERGED, open_seconds=0.0), 2))
 
 
 def test_the_interval_of_the_break_even_point_holds_what_repeats_differed_by() -> None:
@@ -94,7 +94,7 @@ def test_the_interval_of_the_break_even_point_holds_what_repeats_differed_by() -
     assert break_even_of_modes([COPIED], 2) is None
 
 
-def advice(reads: float | None, *costs: Costs) -> Advice:
+def advice(reads: float | None, *costs: ModeCosts) -> Advice:
     return advise(table_facts(properties={}), costs or (COPIED, MERGED), "update", reads, 2)
 
 
@@ -107,7 +107,7 @@ def test_the_mode_that_costs_less_at_the_reads_is_advised() -> None:
     assert advice(0.5, COPIED, MERGED, granular)[2] == PER_PARTITION.name
 
 
-EVEN = break_even(COPIED, MERGED, 2)
+EVEN = break_even_reads(COPIED, MERGED, 2)
 NOISY = replace(COPIED, write_error=4.0), replace(MERGED, write_error=2.0)
 
 
@@ -123,7 +123,7 @@ NOISY = replace(COPIED, write_error=4.0), replace(MERGED, write_error=2.0)
     ids=["many reads", "a small gain", "inside the interval", "no reads", "one mode"],
 )
 def test_the_mode_stays_where_another_does_not_clearly_cost_less(
-    reads: float | None, costs: tuple[Costs, ...], verdict: str
+    reads: float | None, costs: tuple[ModeCosts, ...], verdict: str
 ) -> None:
     changes, sentence, advised = advice(reads, *costs)
 
@@ -157,7 +157,7 @@ def test_version_3_is_an_alternative_where_it_saves_more_than_the_error() -> Non
     ],
 )
 def test_the_current_mode_follows_from_properties_and_version(
-    version: int, properties: dict[str, str], mode: Mode
+    version: int, properties: dict[str, str], mode: WriteMode
 ) -> None:
     facts = table_facts(format_version=version, properties=properties)
 

@@ -27,10 +27,10 @@ from icekit.health.facts.model import TableFacts
 from icekit.rows.proof.fingerprint import fingerprint, reading_settings
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
-from icekit.tune.ddl import fields_of
+from icekit.tune.ddl import spec_fields_of
 from icekit.tune.experiment import Experiment, Figures, leave_unchanged
-from icekit.tune.merge.engine import SHUFFLE, MergePlan, Scan, full_scan, merge_plan
-from icekit.tune.merge.narrow import MergeKeys, Rewrite, merge_keys, narrower_rewrite
+from icekit.tune.merge.engine import SHUFFLE, MergePlan, TargetScan, full_scan, merge_plan
+from icekit.tune.merge.narrow import MergeKeys, NarrowedMerge, merge_keys, narrower_rewrite
 from icekit.tune.statement import Statement, literal_count, parse
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def partitioned_join_change(
 
     settings = {key: value for key, value in SETTINGS.items() if spark.conf.get(key, None) != value}
     if not avoids_shuffle(settings):
-        field_texts = (transform_sql(*astuple(f)) for f in fields_of(facts.default_spec))
+        field_texts = (transform_sql(*astuple(f)) for f in spec_fields_of(facts.default_spec))
         target_fields_text = ", ".join(field_texts) or "nothing"
         equalities_text = (
             ", ".join(f"{e.column} = {e.expression}" for e in keys.equalities) or "no column"
@@ -179,7 +179,7 @@ def _plan_figures(plan: MergePlan) -> Figures:
 
 
 def _try_on_clones(
-    trial: Trial, statement: Statement, narrower: Rewrite, plan_figures: Measurements
+    trial: Trial, statement: Statement, narrower: NarrowedMerge, plan_figures: Measurements
 ) -> tuple[Measurements, set[str]]:
     """Run both statements, each on its own clone: the figures (those of the plans if a trial was
     incomplete), and the fingerprints of the rows that the statements left.
@@ -225,8 +225,8 @@ class MergeReview:
 
     statement: Statement
     plan: MergePlan
-    full_scan: Scan
-    narrower: Rewrite | None
+    full_scan: TargetScan
+    narrower: NarrowedMerge | None
     why_not_narrower: str
     join_change: Change
 

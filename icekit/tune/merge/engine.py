@@ -32,7 +32,7 @@ SHUFFLE = "ShuffleExchangeExec"
 
 
 @frozen
-class Scan:
+class TargetScan:
     """What one scan of the target would open, from the engine's own planner.
 
     ``filters`` are those that reached Iceberg. ``size_in_bytes`` is the size of the data files, of
@@ -47,7 +47,7 @@ class Scan:
     keeps_partitions_apart: bool = False
 
     @classmethod
-    def from_node(cls, node: Any) -> Scan:
+    def from_node(cls, node: Any) -> TargetScan:
         """Plan a scan that is a node of Spark's plan, and read Iceberg's report of it."""
         scan = node.scan()
         scan.toBatch().planInputPartitions()
@@ -75,8 +75,8 @@ class MergePlan:
 
     join: str
     is_target_left: bool
-    scan: Scan
-    group_filter_scan: Scan | None
+    scan: TargetScan
+    group_filter_scan: TargetScan | None
     is_target_shuffled: bool
     is_write_shuffled: bool
     source_partitioning: str
@@ -119,8 +119,8 @@ def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
     return MergePlan(
         f"{join_type} {join_node.nodeName()}" if join_node is not None else "no join",
         is_target_left,
-        Scan.from_node(scan_node),
-        next(map(Scan.from_node, search_nodes), None),
+        TargetScan.from_node(scan_node),
+        next(map(TargetScan.from_node, search_nodes), None),
         any(node_class(n) == SHUFFLE for n in target_nodes),
         any(
             node_class(n) == SHUFFLE
@@ -144,10 +144,14 @@ def _partitioning_text(plan_nodes: Iterable[Any]) -> str:
     return f"is partitioned by {', '.join(transforms) or 'nothing'}"
 
 
-def full_scan(spark: SparkSession, table: Identifier) -> Scan:
+def full_scan(spark: SparkSession, table: Identifier) -> TargetScan:
     """A scan of all of a table, or of the branch that its name ends with."""
     physical_plan = query_execution(spark, f"SELECT * FROM {identifier(*table)}").executedPlan()
     return next(
-        (Scan.from_node(n) for n in walk_plan(physical_plan) if node_class(n) == "BatchScanExec"),
-        Scan(),
+        (
+            TargetScan.from_node(n)
+            for n in walk_plan(physical_plan)
+            if node_class(n) == "BatchScanExec"
+        ),
+        TargetScan(),
     )

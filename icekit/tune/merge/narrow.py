@@ -278,7 +278,7 @@ def _implied_predicate(
 
 
 @frozen
-class Rewrite:
+class NarrowedMerge:
     """The statement with predicates that ON implies for every row of this source.
 
     ``guard_sql`` counts the source's rows that the predicates leave out: it must give 0 just before
@@ -293,7 +293,7 @@ class Rewrite:
 
 def narrower_rewrite(
     spark: SparkSession, statement: Statement, keys: MergeKeys, current_plan: MergePlan
-) -> tuple[Rewrite | None, str]:
+) -> tuple[NarrowedMerge | None, str]:
     """The narrower statement if it opens fewer bytes of the target, otherwise why there is none.
 
     The source is read: once for all bounds, once more for each column with few values, and
@@ -329,7 +329,7 @@ def narrower_rewrite(
     narrowed_statement = narrow_statement(
         spark, statement, _predicate_sql(statement, needed_predicates)
     )
-    return Rewrite(narrowed_statement, needed_predicates, guard_sql, plan), ""
+    return NarrowedMerge(narrowed_statement, needed_predicates, guard_sql, plan), ""
 
 
 def _needed_predicates(

@@ -11,9 +11,16 @@ import pytest
 from icekit.common.commands.tune import QUESTIONS
 from icekit.common.errors import ParameterError
 from icekit.iceberg.definition import Column
-from icekit.tune.filters import ANYTHING, Group, Leaf, Node, filters_of, sql
+from icekit.tune.filters import (
+    ANYTHING,
+    ColumnCondition,
+    ConditionGroup,
+    FilterTree,
+    filters_of,
+    sql,
+)
 from icekit.tune.filters import parse as parse_with
-from icekit.tune.queries import MOST_VALUES, _function_notes, merged_filters
+from icekit.tune.queries import MOST_VALUES, _function_notes, filters_by_frequency
 from tests.factories import table_facts
 
 NAMES = {
@@ -29,10 +36,10 @@ COLUMNS = {
     name: Column(n, name, kind, False, n, "full", tuple(name.split(".")))
     for n, (name, kind) in enumerate(NAMES.items())
 }
-both, either = partial(Group, "AND"), partial(Group, "OR")
+both, either = partial(ConditionGroup, "AND"), partial(ConditionGroup, "OR")
 
 
-def parse(text: str, unknown: set[str] | None = None) -> Node:
+def parse(text: str, unknown: set[str] | None = None) -> FilterTree:
     return parse_with(text, COLUMNS, set() if unknown is None else unknown)
 
 
@@ -50,9 +57,9 @@ TABLE = (
             "time_hour >= 1357344000000000, tailnum = 'N1'4, UA', delay IS NULL",
             both(
                 (
-                    Leaf("time_hour", ">=", (1357344000000000,)),
-                    Leaf("tailnum", "=", ("N1'4, UA",)),
-                    Leaf("delay", "is null"),
+                    ColumnCondition("time_hour", ">=", (1357344000000000,)),
+                    ColumnCondition("tailnum", "=", ("N1'4, UA",)),
+                    ColumnCondition("delay", "is null"),
                 )
             ),
         ),
@@ -61,31 +68,36 @@ TABLE = (
             both(
                 (
                     either(
-                        (Leaf("flight_date", "=", (15737,)), Leaf("tailnum", "in", ("UA", "AA")))
+                        (
+                            ColumnCondition("flight_date", "=", (15737,)),
+                            ColumnCondition("tailnum", "in", ("UA", "AA")),
+                        )
                     ),
-                    Leaf("tailnum", "prefix", ("N1",)),
+                    ColumnCondition("tailnum", "prefix", ("N1",)),
                 )
             ),
         ),
         ("NOT (tailnum = 'N1')", ANYTHING),
         ("(delay = 5 OR NOT (delay = 6))", ANYTHING),
-        ("NOT (tailnum IN ('N1', 'N2')), delay = 5", Leaf("delay", "=", (5,))),
+        ("NOT (tailnum IN ('N1', 'N2')), delay = 5", ColumnCondition("delay", "=", (5,))),
         ("tailnum IS NOT NULL", ANYTHING),
         # Names with spaces and dots are known by the schema.
         (
             "delay of it = 5, plane.id > 7",
-            both((Leaf("delay of it", "=", (5,)), Leaf("plane.id", ">", (7,)))),
+            both(
+                (ColumnCondition("delay of it", "=", (5,)), ColumnCondition("plane.id", ">", (7,)))
+            ),
         ),
-        ("raw = X'3AFF'", Leaf("raw", "=", ("3aff",))),
-        ("year(flight_date) <= 20", Leaf("flight_date", "year <=", (20,))),
-        ("day(time_hour) IN (1, 2)", Leaf("time_hour", "day in", (1, 2))),
-        ("day(time_hour) IS NULL", Leaf("time_hour", "is null")),
+        ("raw = X'3AFF'", ColumnCondition("raw", "=", ("3aff",))),
+        ("year(flight_date) <= 20", ColumnCondition("flight_date", "year <=", (20,))),
+        ("day(time_hour) IN (1, 2)", ColumnCondition("time_hour", "day in", (1, 2))),
+        ("day(time_hour) IS NULL", ColumnCondition("time_hour", "is null")),
         ("truncate[2](tailnum) = 'N1'", ANYTHING),
         ("bucket[4](plane.id) = 1", ANYTHING),
         ("year(time_hour) != 20", ANYTHING),
     ],
 )
-def test_conditions_are_read_as_far_as_bounds_decide_them(text: str, tree: Node) -> None:
+def test_conditions_are_read_as_far_as_bounds_decide_them(text: str, tree: FilterTree) -> None:
     unknown: set[str] = set()
 
     assert parse(text, unknown) == tree
@@ -97,7 +109,7 @@ def test_a_column_that_is_not_there_may_be_anything_and_is_named() -> None:
 
     tree = parse("gone = 5, year(gone) = 20, delay = 6, bucket[4](time_hour) = 1", unknown)
 
-    assert tree == Leaf("delay", "=", (6,))
+    assert tree == ColumnCondition("delay", "=", (6,))
     assert unknown == {"gone", "year(gone)"}
 
 
@@ -178,10 +190,10 @@ def test_other_functions_are_not_answered() -> None:
 
 
 def test_lookups_that_are_each_asked_once_outweigh_a_few_that_are_asked_twice() -> None:
-    lookups = [Leaf("id", "=", (n,)) for n in range(10_000)]
-    days = [Leaf("day", "=", (n,)) for n in range(250)]
+    lookups = [ColumnCondition("id", "=", (n,)) for n in range(10_000)]
+    days = [ColumnCondition("day", "=", (n,)) for n in range(250)]
 
-    kept = merged_filters([*lookups, *days, *days])
+    kept = filters_by_frequency([*lookups, *days, *days])
 
     weights = {
         column: sum(f.weight for f in kept if f.columns == (column,)) for column in ("id", "day")

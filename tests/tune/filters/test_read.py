@@ -13,7 +13,7 @@ from icekit.common.errors import ParameterError
 from icekit.common.sql import identifier
 from icekit.engine.planner import plan_scan
 from icekit.tune.event_log import _START
-from icekit.tune.filters import Leaf, filters_of, sql
+from icekit.tune.filters import ColumnCondition, filters_of, sql
 from icekit.tune.queries import bind_values, draw_sample, read_filters
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("evolved")]
@@ -37,8 +37,8 @@ def test_stated_predicates_and_queries_are_read_as_spark_pushes_them(lake: Lake)
     )
 
     assert [f.tree for f in found.filters] == [
-        Leaf("tail_number", "=", ("N14228",)),
-        Leaf("distance", ">", (1000,)),
+        ColumnCondition("tail_number", "=", ("N14228",)),
+        ColumnCondition("distance", ">", (1000,)),
     ]
     assert any("1 query had no filter" in note for note in found.notes)
     columns = facts.by_name
@@ -82,7 +82,10 @@ def test_a_lookup_without_a_value_is_a_filter_on_its_column(lake: Lake) -> None:
         lake, lake.observe("lab.evolved"), filter_texts=["tail_number = ?", " `carrier`=  ? "]
     )
 
-    assert [f.tree for f in found.filters] == [Leaf("tail_number", "="), Leaf("carrier", "=")]
+    assert [f.tree for f in found.filters] == [
+        ColumnCondition("tail_number", "="),
+        ColumnCondition("carrier", "="),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +112,9 @@ def test_logs_are_read_and_columns_of_before_a_rename_or_a_drop_named(
 
     found = read_filters(lake, facts, event_log=str(log))
 
-    assert [(f.tree, f.weight) for f in found.filters] == [(Leaf("tail_number", "=", ("N1",)), 2.0)]
+    assert [(f.tree, f.weight) for f in found.filters] == [
+        (ColumnCondition("tail_number", "=", ("N1",)), 2.0)
+    ]
     for name in ("minute", "tailnum"):
         assert any(
             f"on {name} are" in note and "dropped or renamed" in note for note in found.notes
