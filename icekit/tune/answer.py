@@ -67,8 +67,10 @@ class Change:
     def __str__(self) -> str:
         if self.now is None and self.proposed is None:
             return f"{self.setting}: {self.why}"
-        values = dict.fromkeys(value or "not set" for value in (self.now, self.proposed))
-        return f"{self.setting}: {' → '.join(values)}. {self.why}"
+        value_texts = dict.fromkeys(
+            setting_value or "not set" for setting_value in (self.now, self.proposed)
+        )
+        return f"{self.setting}: {' → '.join(value_texts)}. {self.why}"
 
 
 def property_change(
@@ -82,19 +84,19 @@ def property_change(
     """A change of table properties, in one statement; it is named after the last of them. ``now``
     is what is in force where that is not the property.
     """
-    setting, value = list(properties.items())[-1]
-    undoable_names = [name for name in properties if name not in _ONE_WAY]
-    values_before = {n: facts.properties[n] for n in undoable_names if n in facts.properties}
-    added_names = [n for n in undoable_names if n not in facts.properties]
+    setting, proposed_value = list(properties.items())[-1]
+    reversible_properties = [name for name in properties if name not in _ONE_WAY]
+    values_before = {n: facts.properties[n] for n in reversible_properties if n in facts.properties}
+    added_properties = [n for n in reversible_properties if n not in facts.properties]
     return Change(
         setting,
         now or facts.properties.get(setting),
-        value,
+        proposed_value,
         why,
         sql=(set_properties(facts.sql_name, dict(properties)),),
         undo=(
             *([set_properties(facts.sql_name, values_before)] if values_before else []),
-            *([unset_properties(facts.sql_name, added_names)] if added_names else []),
+            *([unset_properties(facts.sql_name, added_properties)] if added_properties else []),
         ),
         side_effect=side_effect,
     )
@@ -190,24 +192,30 @@ class Measurements:
 
     def add(self, variant: str, figures: Mapping[str, float]) -> None:
         """Add the figures of one round of a variant, by the name of their measure."""
-        for name, value in figures.items():
-            self.values_by_variant.setdefault(variant, {}).setdefault(name, []).append(value)
+        for measure_name, figure in figures.items():
+            self.values_by_variant.setdefault(variant, {}).setdefault(measure_name, []).append(
+                figure
+            )
 
     def value(self, variant: str, measure_name: str) -> float | None:
         """The figure of a variant; None if it was not measured."""
-        values = self.values_by_variant.get(variant, {}).get(measure_name)
+        round_values = self.values_by_variant.get(variant, {}).get(measure_name)
         measure = next(m for m in self.measures if m.name == measure_name)
-        return measure.combine_repeats(values) if values else None
+        return measure.combine_repeats(round_values) if round_values else None
 
     def spread(self, variant: str, measure_name: str) -> float:
         """How far a figure may be off: what its two least repeats differ by; 0 without a repeat."""
-        values = sorted(self.values_by_variant.get(variant, {}).get(measure_name, ()))
-        return values[1] - values[0] if len(values) > 1 else 0.0
+        ascending_values = sorted(self.values_by_variant.get(variant, {}).get(measure_name, ()))
+        return ascending_values[1] - ascending_values[0] if len(ascending_values) > 1 else 0.0
 
     def grid(self) -> Grid:
         """A row per variant, and a column for each measure that has a value."""
-        measured_names = {name for figures in self.values_by_variant.values() for name in figures}
-        measures = [m for m in self.measures if m.name in measured_names]
+        measure_names = {
+            name
+            for figures_by_measure in self.values_by_variant.values()
+            for name in figures_by_measure
+        }
+        measures = [m for m in self.measures if m.name in measure_names]
         columns = {m.name.replace(" ", "_"): m.unit(m.name) for m in measures}
         rows = [(v, *(self.value(v, m.name) for m in measures)) for v in self.values_by_variant]
         return Grid("Measured", {"variant": NAME(""), **columns}, rows)
@@ -216,9 +224,11 @@ class Measurements:
         self, measure_name: str, variant: str, other_variant: str
     ) -> tuple[float, float] | None:
         """A figure of two variants; None unless both were measured."""
-        value = self.value(variant, measure_name)
-        other_value = self.value(other_variant, measure_name)
-        return None if value is None or other_value is None else (value, other_value)
+        first_figure = self.value(variant, measure_name)
+        second_figure = self.value(other_variant, measure_name)
+        return (
+            None if first_figure is None or second_figure is None else (first_figure, second_figure)
+        )
 
     def effects(self, variant: str, other_variant: str | None) -> Grid:
         """What changes from one variant to another, gains first and what it costs last; empty
@@ -226,22 +236,22 @@ class Measurements:
         """
         rows = []
         for m in sorted(self.measures, key=lambda m: m.is_cost):
-            value = self.value(variant or "", m.name)
-            other_value = self.value(other_variant or "", m.name)
-            if other_value is not None and other_value != value:
-                value_text = "–" if value is None else m.unit.write(value)
-                effect_kind = "cost" if m.is_cost and other_value > (value or 0) else ""
-                rows.append((m.name, value_text, m.unit.write(other_value), effect_kind))
+            figure_before = self.value(variant or "", m.name)
+            figure_after = self.value(other_variant or "", m.name)
+            if figure_after is not None and figure_after != figure_before:
+                text_before = "–" if figure_before is None else m.unit.write(figure_before)
+                effect_kind = "cost" if m.is_cost and figure_after > (figure_before or 0) else ""
+                rows.append((m.name, text_before, m.unit.write(figure_after), effect_kind))
         return Grid(
             "", {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}, rows
         )
 
     def gain_text(self, variant: str, other_variant: str | None) -> str:
         """The first effect in words, after a colon; empty without any."""
-        for measure_name, value_text, other_value_text, _ in self.effects(
-            variant, other_variant
-        ).rows[:1]:
-            return f": {measure_name} from {value_text} to {other_value_text}"
+        for measure_name, text_before, text_after, _ in self.effects(variant, other_variant).rows[
+            :1
+        ]:
+            return f": {measure_name} from {text_before} to {text_after}"
         return ""
 
 
@@ -334,7 +344,7 @@ class Answer(_Answered, Shown):
         and the measurements, folded.
         """
         badge_kind, badge_label = self.badge()
-        checked_settings = [c for c in self.changes if not c.is_change and c.why]
+        unchanged_settings = [c for c in self.changes if not c.is_change and c.why]
         advised_changes = [c for c in self.changes if c.sql and not c.is_alternative]
         other_changes = [c for c in self.changes if c.is_change and c not in advised_changes]
         side_effects = "; ".join(c.side_effect for c in advised_changes if c.side_effect)
@@ -356,7 +366,7 @@ class Answer(_Answered, Shown):
                 )
             ),
             Folded("Why", [Sentence(str(c)) for c in advised_changes]),
-            Folded("Also checked", [Sentence(str(c)) for c in checked_settings]),
+            Folded("Also checked", [Sentence(str(c)) for c in unchanged_settings]),
             Folded(
                 "Measurements",
                 [self.measured.grid(), *map(Sentence, self.notes)],

@@ -59,8 +59,8 @@ class RowOrder:
     columns: tuple[str, ...]
 
     def __str__(self) -> str:
-        column_names = ", ".join(self.columns)
-        return f"zorder({column_names})" if self.kind == ZORDER else column_names
+        columns_text = ", ".join(self.columns)
+        return f"zorder({columns_text})" if self.kind == ZORDER else columns_text
 
 
 def plain_sort_order(facts: TableFacts) -> RowOrder | None:
@@ -70,20 +70,22 @@ def plain_sort_order(facts: TableFacts) -> RowOrder | None:
     return RowOrder(SORT, columns) if columns else None
 
 
-def _sort_terms(columns: Columns, names: Sequence[str]) -> str:
-    return ", ".join(f"{column_sql(columns, n)} ASC NULLS FIRST" for n in names)
+def _sort_terms(columns: Columns, column_names: Sequence[str]) -> str:
+    return ", ".join(f"{column_sql(columns, n)} ASC NULLS FIRST" for n in column_names)
 
 
 def write_order_sql(
-    table: Identifier, columns: Columns, names: Sequence[str], *, by_partition: bool
+    table: Identifier, columns: Columns, column_names: Sequence[str], *, is_by_partition: bool
 ) -> str:
     """The statement that new writes are ordered by; ``by_partition`` brings each partition to one
     task instead of sorting all rows.
     """
-    order_clause = (
-        "WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY" if by_partition else "WRITE ORDERED BY"
+    write_clause = (
+        "WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY"
+        if is_by_partition
+        else "WRITE ORDERED BY"
     )
-    return f"ALTER TABLE {identifier(*table)} {order_clause} {_sort_terms(columns, names)}"
+    return f"ALTER TABLE {identifier(*table)} {write_clause} {_sort_terms(columns, column_names)}"
 
 
 def rewrite_files_sql(
@@ -97,10 +99,10 @@ def rewrite_files_sql(
     """
     sort_arguments: dict[str, str] = {} if order is None else {"strategy": "sort"}
     if order is not None and order.columns:
-        column_list = ", ".join(column_sql(columns, n) for n in order.columns)
+        columns_sql = ", ".join(column_sql(columns, n) for n in order.columns)
         is_sort = order.kind == SORT
         sort_arguments["sort_order"] = (
-            _sort_terms(columns, order.columns) if is_sort else f"zorder({column_list})"
+            _sort_terms(columns, order.columns) if is_sort else f"zorder({columns_sql})"
         )
     return call(
         table[0],
@@ -118,16 +120,16 @@ def rewrite_manifests_sql(table: Identifier) -> str:
 
 def rewrite_change(facts: TableFacts, why: str, order: RowOrder | None) -> Change:
     """Rewrite the existing data files, those of a large table in portions."""
-    change = Change(OLD_DATA, "as they are", "rewritten", why)
+    unscripted_change = Change(OLD_DATA, "as they are", "rewritten", why)
     if facts.data.size_in_bytes > MOST_BYTES:
         compact_options = ["--scope", "major", "--budget", "100 GB"]
         if order is not None:
             compact_options += ["--strategy", order.kind]
             compact_options += ["--columns", ",".join(order.columns)] if order.columns else []
         compact_command = command_line("compact", facts.catalog, facts.name, *compact_options)
-        return replace(change, why=f"{why} In portions: {compact_command}.")
+        return replace(unscripted_change, why=f"{why} In portions: {compact_command}.")
     return replace(
-        change,
+        unscripted_change,
         sql=(rewrite_files_sql(facts.sql_name, facts.by_name, order),),
         side_effect="the undo does not move rewritten files back",
     )
@@ -149,11 +151,13 @@ def spec_change_sql(
     def field_sql(field: SpecField) -> str:
         return transform_sql(column_sql(columns, field.column), field.transform)
 
-    clauses = [
+    alter_clauses = [
         f"REPLACE PARTITION FIELD {field_sql(a)} WITH {field_sql(b)}"
         for a, b in zip(dropped_fields, added_fields, strict=False)
     ]
-    replaced_count = len(clauses)
-    clauses += [f"DROP PARTITION FIELD {field_sql(f)}" for f in dropped_fields[replaced_count:]]
-    clauses += [f"ADD PARTITION FIELD {field_sql(f)}" for f in added_fields[replaced_count:]]
-    return tuple(f"ALTER TABLE {table_sql} {clause}" for clause in clauses)
+    replaced_count = len(alter_clauses)
+    alter_clauses += [
+        f"DROP PARTITION FIELD {field_sql(f)}" for f in dropped_fields[replaced_count:]
+    ]
+    alter_clauses += [f"ADD PARTITION FIELD {field_sql(f)}" for f in added_fields[replaced_count:]]
+    return tuple(f"ALTER TABLE {table_sql} {alter_clause}" for alter_clause in alter_clauses)

@@ -43,9 +43,9 @@ def logged_queries(path: str, table: Identifier) -> Iterator[tuple[int, list[str
     query at all.
     """
     event: Event | None = None
-    for event in _events(Path(path)):
-        scans = _scans_of_table(event.get("sparkPlanInfo") or {}, ".".join(table))
-        yield int(event.get("time") or 0), scans
+    for event in _logged_events(Path(path)):
+        scan_descriptions = _scan_descriptions(event.get("sparkPlanInfo") or {}, ".".join(table))
+        yield int(event.get("time") or 0), scan_descriptions
     if event is None:
         raise ParameterError(
             f"{path} has no query; give an event log of Spark SQL (spark.eventLog.enabled=true), "
@@ -59,54 +59,59 @@ def reads_per_day(path: str, table: Identifier) -> float:
     The days are from the first to the last query of the log, at least one. Raises as
     :func:`logged_queries` does.
     """
-    queries_of_table = [(at_ms, bool(scans)) for at_ms, scans in logged_queries(path, table)]
-    days = (max(queries_of_table)[0] - min(queries_of_table)[0]) / _DAY_MS
-    return sum(reads_table for _, reads_table in queries_of_table) / max(1.0, days)
+    timed_queries = [
+        (start_ms, bool(scan_descriptions))
+        for start_ms, scan_descriptions in logged_queries(path, table)
+    ]
+    logged_days = (max(timed_queries)[0] - min(timed_queries)[0]) / _DAY_MS
+    return sum(is_read for _, is_read in timed_queries) / max(1.0, logged_days)
 
 
-def _scans_of_table(plan: Event, table_name: str) -> list[str]:
-    scans = []
-    for node in _nodes(plan):
-        node_name = str(node.get("nodeName", ""))
-        node_text = str(node.get("simpleString", ""))
+def _scan_descriptions(plan: Event, table_name: str) -> list[str]:
+    scan_descriptions = []
+    for plan_node in _plan_nodes(plan):
+        node_name = str(plan_node.get("nodeName", ""))
+        node_description = str(plan_node.get("simpleString", ""))
         # "ReplaceData IcebergWrite(table=lake.db.events, format=PARQUET)"
-        written_table = node_text.partition("table=")[2].partition(",")[0].rstrip(")")
-        if node_name.startswith(_WRITES) and f".{written_table}".endswith(f".{table_name}"):
+        written_table_name = node_description.partition("table=")[2].partition(",")[0].rstrip(")")
+        if node_name.startswith(_WRITES) and f".{written_table_name}".endswith(f".{table_name}"):
             return []
         if node_name.startswith("BatchScan ") and node_name.replace(" ", ".", 1).endswith(
             f".{table_name}"
         ):
-            scans.append(node_text)
-    return scans
+            scan_descriptions.append(node_description)
+    return scan_descriptions
 
 
-def _nodes(plan: Event) -> Iterator[Event]:
+def _plan_nodes(plan: Event) -> Iterator[Event]:
     pending_nodes = [plan]
     while pending_nodes:
-        node = pending_nodes.pop()
-        yield node
-        pending_nodes += node.get("children") or ()
+        plan_node = pending_nodes.pop()
+        yield plan_node
+        pending_nodes += plan_node.get("children") or ()
 
 
-def _events(path: Path) -> Iterator[Event]:
-    if not path.exists():
-        raise ParameterError(f"There is no event log {path}; give a file, or a folder of them.")
-    for file in sorted(p for p in (path, *path.rglob("*")) if p.is_file() and p.name[0] != "."):
-        codec = _CODECS.get(Path(file.name.removesuffix(".inprogress")).suffix)
+def _logged_events(log_path: Path) -> Iterator[Event]:
+    if not log_path.exists():
+        raise ParameterError(f"There is no event log {log_path}; give a file, or a folder of them.")
+    for log_file in sorted(
+        p for p in (log_path, *log_path.rglob("*")) if p.is_file() and p.name[0] != "."
+    ):
+        codec = _CODECS.get(Path(log_file.name.removesuffix(".inprogress")).suffix)
         try:
-            with pa.input_stream(str(file), compression=codec) as stream:
+            with pa.input_stream(str(log_file), compression=codec) as stream:
                 yield from _query_events(io.TextIOWrapper(stream, encoding="utf-8"))
         except (OSError, ValueError, pa.ArrowException) as error:
             raise ParameterError(
-                f"{file} cannot be read as an event log of Spark ({type(error).__name__}); give one "
+                f"{log_file} cannot be read as an event log of Spark ({type(error).__name__}); give one "
                 "that is not compressed, or with zstd or gzip."
             ) from None
 
 
-def _query_events(lines: Iterable[str]) -> Iterator[Event]:
+def _query_events(log_lines: Iterable[str]) -> Iterator[Event]:
     """The events of queries; a killed application leaves half a line."""
-    for line in lines:
+    for log_line in log_lines:
         # Most events are of tasks, and parsing JSON takes most of the time.
-        if _START in line:
+        if _START in log_line:
             with contextlib.suppress(json.JSONDecodeError):
-                yield json.loads(line)
+                yield json.loads(log_line)

@@ -29,16 +29,19 @@ def mean_plan_figures(box: Sandbox, filters: SqlFilters) -> Mapping[str, float]:
     """The figures of a :class:`~icekit.engine.planner.PlannedScan`, on average over filters by
     their weight; those of a full scan without filters.
     """
-    weighted_plans = [(f.weight, asdict(box.plan(condition))) for f, condition in filters]
+    weighted_plans = [(f.weight, asdict(box.plan(condition_sql))) for f, condition_sql in filters]
     weighted_plans = weighted_plans or [(1.0, asdict(box.plan()))]
     total_weight = sum(weight for weight, _ in weighted_plans)
     return {
-        name: sum(weight * plan[name] for weight, plan in weighted_plans) / total_weight
-        for name in weighted_plans[0][1]
+        figure_name: sum(
+            weight * plan_figures[figure_name] for weight, plan_figures in weighted_plans
+        )
+        / total_weight
+        for figure_name in weighted_plans[0][1]
     }
 
 
-def leave_unchanged(_: Sandbox) -> None:
+def set_up_nothing(_: Sandbox) -> None:
     """Set up the variant that is the table as it is."""
 
 
@@ -62,29 +65,29 @@ class Experiment:
     variants: Mapping[str, SetUp]
     measures: Sequence[Measure]
     always_sample: bool = False
-    measured: Measurements = field(init=False)
-    boxes: dict[str, Sandbox] = field(init=False, default_factory=dict)
+    measurements: Measurements = field(init=False)
+    sandboxes_by_variant: dict[str, Sandbox] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.measured = Measurements(tuple(self.measures))
+        self.measurements = Measurements(tuple(self.measures))
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Provide the sandboxes, each set up as its variant; ``boxes`` is empty in the block where
-        that failed.
+        """Provide the sandboxes, each set up as its variant; ``sandboxes_by_variant`` is
+        empty in the block where that failed.
         """
         variant_names = list(self.variants)
         self.trial.progress(f"{self.trial.facts.name}: setting up {', '.join(variant_names)}")
         with (
             self.trial.attempt(),
-            self.trial.sandboxes(len(variant_names), always_sample=self.always_sample) as boxes,
+            self.trial.sandboxes(len(variant_names), always_sample=self.always_sample) as sandboxes,
         ):
-            boxes_by_name = dict(zip(variant_names, boxes, strict=True))
-            for name, set_up in self.variants.items():
-                self.measured.add(name, set_up(boxes_by_name[name]) or {})
-            self.boxes = boxes_by_name
+            set_up_sandboxes = dict(zip(variant_names, sandboxes, strict=True))
+            for variant, set_up in self.variants.items():
+                self.measurements.add(variant, set_up(set_up_sandboxes[variant]) or {})
+            self.sandboxes_by_variant = set_up_sandboxes
             yield
-        if not self.boxes:
+        if not self.sandboxes_by_variant:
             yield
 
     def measure(
@@ -99,17 +102,17 @@ class Experiment:
         """Run a workload in each sandbox in turn (or ``only_variants`` in some), for
         ``min_rounds``, and then until its figures have settled, for three times as many at most.
         """
-        boxes = {
-            name: box
-            for name, box in self.boxes.items()
-            if not only_variants or name in only_variants
+        selected_sandboxes = {
+            variant: box
+            for variant, box in self.sandboxes_by_variant.items()
+            if not only_variants or variant in only_variants
         }
-        self.trial.progress(f"measuring {label} ({count(len(boxes), 'variant')})")
+        self.trial.progress(f"measuring {label} ({count(len(selected_sandboxes), 'variant')})")
         for round_number in range(_MOST_ROUNDS * min_rounds):
-            if round_number >= min_rounds and is_settled(self.measured):
+            if round_number >= min_rounds and is_settled(self.measurements):
                 break
-            for name, box in boxes.items():
-                self.measured.add(name, workload(name, box))
+            for variant, box in selected_sandboxes.items():
+                self.measurements.add(variant, workload(variant, box))
 
     def answer(
         self,
@@ -118,7 +121,7 @@ class Experiment:
         changes: Iterable[Change],
         notes: Iterable[str] = (),
         *,
-        is_enough: bool = True,
+        has_enough_measurements: bool = True,
         **answer_fields: Any,
     ) -> Answer:
         """The answer from these measurements, which is no advice unless they are enough;
@@ -127,17 +130,19 @@ class Experiment:
         stop_reason = self.trial.stop_reason
         confidence = Confidence.HIGH
         confidence_reason = "tried on zero-copy clones of the table."
-        if sample_scales := [box.scale for box in self.boxes.values() if box.is_sample]:
-            sample_share = percent(1 / max(sample_scales))
+        if sample_scales := [
+            box.scale for box in self.sandboxes_by_variant.values() if box.is_sample
+        ]:
+            sample_share_text = percent(1 / max(sample_scales))
             confidence = Confidence.MEDIUM
-            confidence_reason = f"tried on a copied sample of {sample_share} of the table."
+            confidence_reason = f"tried on a copied sample of {sample_share_text} of the table."
         if stop_reason:
             confidence = Confidence.LOW
             confidence_reason = f"the trial is incomplete: {stop_reason}."
-        if not (is_enough and self.measured.values_by_variant):
-            stop_text = f": {stop_reason}" if stop_reason else ""
+        if not (has_enough_measurements and self.measurements.values_by_variant):
+            stop_clause = f": {stop_reason}" if stop_reason else ""
             confidence = Confidence.NONE
-            confidence_reason = f"too little was measured{stop_text}."
+            confidence_reason = f"too little was measured{stop_clause}."
             verdict = f"No advice: {confidence_reason}"
             changes = ()
             answer_fields = {}
@@ -146,7 +151,7 @@ class Experiment:
             facts=self.trial.facts,
             verdict=verdict,
             changes=tuple(changes),
-            measured=self.measured,
+            measured=self.measurements,
             confidence=confidence,
             because=confidence_reason,
             notes=tuple(notes),

@@ -35,7 +35,7 @@ from icekit.tune.commits import (
     large_commit_rows,
     trial_target_bytes,
     typical_commit_rows,
-    write,
+    write_trial_rows,
 )
 from icekit.tune.experiment import Experiment, Figures, set_target_size
 
@@ -78,8 +78,10 @@ def tune_file_sizes(trial: Trial, _: FileSizesOptions) -> Answer:
     A trial writes rows of at most ``sample_bytes`` at a time.
     """
     commit_trial = CommitTrial(trial)
-    set_up = partial(set_target_size, facts=trial.facts, target_bytes=commit_trial.target_bytes)
-    variants = dict.fromkeys(commit_trial.settings, set_up)
+    set_up_variant = partial(
+        set_target_size, facts=trial.facts, target_bytes=commit_trial.target_bytes
+    )
+    variants = dict.fromkeys(commit_trial.settings, set_up_variant)
     experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
     with experiment.open():
         _measure_variants(experiment, commit_trial)
@@ -95,15 +97,17 @@ class CommitTrial:
         self.facts = trial.facts
         spark = trial.lake.spark
         append_distribution = next(d for d in self.facts.distribution if d.operation == "append")
-        mode_of_appends = SettingInForce(
+        default_mode_setting = SettingInForce(
             DISTRIBUTION, append_distribution.mode, append_distribution.origin
         )
         self.mode = setting_in_force(
-            spark, self.facts, _DISTRIBUTION_SESSION, DISTRIBUTION, mode_of_appends
+            spark, self.facts, _DISTRIBUTION_SESSION, DISTRIBUTION, default_mode_setting
         )
-        advisory_estimate = SettingInForce(ADVISORY, None, "Iceberg's estimate from the codecs")
+        default_advisory_setting = SettingInForce(
+            ADVISORY, None, "Iceberg's estimate from the codecs"
+        )
         self.advisory = setting_in_force(
-            spark, self.facts, _ADVISORY_SESSION, ADVISORY, advisory_estimate
+            spark, self.facts, _ADVISORY_SESSION, ADVISORY, default_advisory_setting
         )
         self.target_bytes = trial_target_bytes(self.facts, trial.sample_bytes)
         data_files_sql = metadata_table_sql(
@@ -132,14 +136,14 @@ class CommitTrial:
             self.settings[HASH] = {_DISTRIBUTION_SESSION: HASH}
         self.large_commits: dict[str, CommittedFiles] = {}
 
-    def write(self, variant: str, box: Sandbox) -> Figures:
+    def write_commits(self, variant: str, box: Sandbox) -> Figures:
         """Write both commits under the settings of a variant."""
         figures: Figures = {}
         for files_measure, mean_measure in ((FILES, MEAN), (LARGE_FILES, LARGE_MEAN)):
             trial_rows = self.rows_by_measure[files_measure]
             if trial_rows is None:
                 continue
-            committed_files = write(box, trial_rows, self.settings[variant])
+            committed_files = write_trial_rows(box, trial_rows, self.settings[variant])
             if not committed_files.file_count:
                 continue
             figures |= {
@@ -154,15 +158,17 @@ class CommitTrial:
 
 def _measure_variants(experiment: Experiment, commit_trial: CommitTrial) -> None:
     """Write under each mode, then with another advisory size under the better one."""
-    mode_variants = [name for name in commit_trial.settings if name != SIZED]
+    mode_variants = [variant for variant in commit_trial.settings if variant != SIZED]
     experiment.measure(
-        "commits under each distribution mode", commit_trial.write, only_variants=mode_variants
+        "commits under each distribution mode",
+        commit_trial.write_commits,
+        only_variants=mode_variants,
     )
-    base_variant = better_mode(experiment.measured) or NOW
+    base_variant = better_mode(experiment.measurements) or NOW
     for _ in range(_TRIES):
-        tried_size = commit_trial.settings[SIZED].get(_ADVISORY_SESSION)
+        tried_advisory_size = commit_trial.settings[SIZED].get(_ADVISORY_SESSION)
         advisory_bytes = next_advisory_bytes(
-            commit_trial.large_commits, base_variant, commit_trial.target_bytes, tried_size
+            commit_trial.large_commits, base_variant, commit_trial.target_bytes, tried_advisory_size
         )
         if advisory_bytes is None:
             break
@@ -170,38 +176,38 @@ def _measure_variants(experiment: Experiment, commit_trial: CommitTrial) -> None
             **commit_trial.settings[base_variant],
             _ADVISORY_SESSION: str(advisory_bytes),
         }
-        experiment.measured.values_by_variant.pop(SIZED, None)
+        experiment.measurements.values_by_variant.pop(SIZED, None)
         experiment.measure(
             f"commits with an advisory size of {size(advisory_bytes)}",
-            commit_trial.write,
+            commit_trial.write_commits,
             only_variants=[SIZED],
         )
 
 
-def better_mode(measured: Measurements) -> str | None:
+def better_mode(measurements: Measurements) -> str | None:
     """Hash where it writes clearly fewer files than the mode in force; None where that mode stays.
     A shuffle is only worth what it saves.
     """
-    if NOW not in measured.values_by_variant or HASH not in measured.values_by_variant:
+    if NOW not in measurements.values_by_variant or HASH not in measurements.values_by_variant:
         return None
     file_count_now = sum(
-        measured.value(NOW, files_measure) or 0 for files_measure in (FILES, LARGE_FILES)
+        measurements.value(NOW, files_measure) or 0 for files_measure in (FILES, LARGE_FILES)
     )
     hash_file_count = sum(
-        measured.value(HASH, files_measure) or 0 for files_measure in (FILES, LARGE_FILES)
+        measurements.value(HASH, files_measure) or 0 for files_measure in (FILES, LARGE_FILES)
     )
     return HASH if _are_clearly_fewer(file_count_now, hash_file_count) else None
 
 
-def _are_clearly_fewer(files_before: float, files_after: float) -> bool:
-    return files_before - files_after > max(1, _GAIN * files_after)
+def _are_clearly_fewer(file_count_before: float, file_count_after: float) -> bool:
+    return file_count_before - file_count_after > max(1, _GAIN * file_count_after)
 
 
 def next_advisory_bytes(
     large_commits: Mapping[str, CommittedFiles],
     base_variant: str,
     target_bytes: int,
-    tried_size: str | None,
+    tried_advisory_size: str | None,
 ) -> int | None:
     """The advisory size with which a full task writes one file of the target size, by the measured
     bytes of shuffle for each byte of file.
@@ -209,37 +215,47 @@ def next_advisory_bytes(
     None without a shuffle, or where the files of the last commit reach the target: then no size
     helps.
     """
-    last_commit = large_commits.get(SIZED if tried_size else base_variant)
+    last_committed_files = large_commits.get(SIZED if tried_advisory_size else base_variant)
     if (
-        last_commit is None
-        or not last_commit.shuffle_bytes
-        or last_commit.largest_partition_bytes < target_bytes
+        last_committed_files is None
+        or not last_committed_files.shuffle_bytes
+        or last_committed_files.largest_partition_bytes < target_bytes
     ):
         return None
-    mean_file_bytes = last_commit.size_in_bytes / last_commit.file_count
-    aimed_bytes = _ROOM * target_bytes
+    mean_file_bytes = last_committed_files.size_in_bytes / last_committed_files.file_count
+    aimed_file_bytes = _ROOM * target_bytes
     if mean_file_bytes >= (1 - TOLERANCE) * target_bytes:
         return None
-    if not tried_size:
-        return round(aimed_bytes * last_commit.shuffle_bytes / last_commit.size_in_bytes)
+    if not tried_advisory_size:
+        return round(
+            aimed_file_bytes
+            * last_committed_files.shuffle_bytes
+            / last_committed_files.size_in_bytes
+        )
     # The result of the first size corrects the ratio.
-    correction = min(2.0, max(0.5, aimed_bytes / mean_file_bytes))
-    return round(int(tried_size) * correction) if abs(correction - 1) > TOLERANCE / 3 else None
+    correction_factor = min(2.0, max(0.5, aimed_file_bytes / mean_file_bytes))
+    return (
+        round(int(tried_advisory_size) * correction_factor)
+        if abs(correction_factor - 1) > TOLERANCE / 3
+        else None
+    )
 
 
 def _answer(experiment: Experiment, commit_trial: CommitTrial) -> Answer:
-    measured = experiment.measured
+    measurements = experiment.measurements
     facts = commit_trial.facts
-    best_mode = better_mode(measured)
-    file_counts = measured.figure_pair(LARGE_FILES, best_mode or NOW, SIZED)
-    is_size_better = file_counts is not None and _are_clearly_fewer(*file_counts)
-    advised_variant = SIZED if is_size_better else best_mode
+    best_mode = better_mode(measurements)
+    large_file_counts = measurements.figure_pair(LARGE_FILES, best_mode or NOW, SIZED)
+    is_advisory_size_better = large_file_counts is not None and _are_clearly_fewer(
+        *large_file_counts
+    )
+    advised_variant = SIZED if is_advisory_size_better else best_mode
     target_changes = list(_target_changes(facts))
     changes = [
-        *_mode_changes(commit_trial, best_mode, measured),
+        *_mode_changes(commit_trial, best_mode, measurements),
         *(
-            _advisory_changes(commit_trial, measured.gain_text(best_mode or NOW, SIZED))
-            if is_size_better
+            _advisory_changes(commit_trial, measurements.gain_text(best_mode or NOW, SIZED))
+            if is_advisory_size_better
             else ()
         ),
         *_commit_frequency_changes(facts),
@@ -249,7 +265,9 @@ def _answer(experiment: Experiment, commit_trial: CommitTrial) -> Answer:
     ]
     return experiment.answer(
         "file-sizes",
-        " ".join([*target_sentences, _verdict(changes, measured.gain_text(NOW, advised_variant))]),
+        " ".join(
+            [*target_sentences, _verdict(changes, measurements.gain_text(NOW, advised_variant))]
+        ),
         [*target_changes, *changes],
         advised=advised_variant,
         notes=_notes(commit_trial),
@@ -257,15 +275,15 @@ def _answer(experiment: Experiment, commit_trial: CommitTrial) -> Answer:
 
 
 def _verdict(changes: list[Change], gain_text: str) -> str:
-    steps = [
+    step_texts = [
         f"set {c.setting} to {c.proposed or 'its default'}"
         if c.sql
         else "commit less often, or compact"
         for c in changes
         if c.is_change
     ]
-    outcome_text = gain_text or "; no setting that was tried makes fewer or better-sized files"
-    return f"{capitalized(' and '.join(steps) or 'no change')}{outcome_text}."
+    outcome_clause = gain_text or "; no setting that was tried makes fewer or better-sized files"
+    return f"{capitalized(' and '.join(step_texts) or 'no change')}{outcome_clause}."
 
 
 def _target_changes(facts: TableFacts) -> Iterator[Change]:
@@ -278,18 +296,18 @@ def _target_changes(facts: TableFacts) -> Iterator[Change]:
                 f"{capitalized(finding.evidence)}. The rest was measured with the current target: ask "
                 "again after this change."
             )
-            target_property = {TARGET: str(split_bytes(facts))}
-            yield property_change(facts, target_property, why)
+            target_properties = {TARGET: str(split_bytes(facts))}
+            yield property_change(facts, target_properties, why)
 
 
 def _mode_changes(
-    commit_trial: CommitTrial, best_mode: str | None, measured: Measurements
+    commit_trial: CommitTrial, best_mode: str | None, measurements: Measurements
 ) -> list[Change]:
     facts = commit_trial.facts
     mode_now = commit_trial.now
     why = (
         f"It is {mode_now} because of "
-        f"{commit_trial.mode.origin}{measured.gain_text(NOW, best_mode)}."
+        f"{commit_trial.mode.origin}{measurements.gain_text(NOW, best_mode)}."
     )
     if best_mode is None:
         return [Change(DISTRIBUTION, mode_now, mode_now, why)]
@@ -303,12 +321,14 @@ def _mode_changes(
 def _advisory_changes(commit_trial: CommitTrial, gain_text: str) -> list[Change]:
     """Set the advisory size that was tried, scaled from the target of the trial to the table's."""
     facts = commit_trial.facts
-    tried_bytes = int(commit_trial.settings[SIZED][_ADVISORY_SESSION])
-    advisory_bytes = str(round(tried_bytes * facts.target_bytes / commit_trial.target_bytes))
-    why = f"An advisory size of {size(int(advisory_bytes))} was tried{gain_text}."
+    tried_advisory_bytes = int(commit_trial.settings[SIZED][_ADVISORY_SESSION])
+    advisory_value = str(
+        round(tried_advisory_bytes * facts.target_bytes / commit_trial.target_bytes)
+    )
+    why = f"An advisory size of {size(int(advisory_value))} was tried{gain_text}."
     side_effect = "a task sorts as much as this in its memory, or spills"
     return changes_in_force(
-        facts, commit_trial.advisory, {ADVISORY: advisory_bytes}, why, side_effect=side_effect
+        facts, commit_trial.advisory, {ADVISORY: advisory_value}, why, side_effect=side_effect
     )
 
 
@@ -316,20 +336,20 @@ def _commit_frequency_changes(facts: TableFacts) -> Iterator[Change]:
     """Commit less often where a commit adds too little to a partition for any setting to make a
     file of the target size.
     """
-    rhythm = append_rhythm(row_writing_commits(facts.history.commits))
+    commit_rhythm = append_rhythm(row_writing_commits(facts.history.commits))
     min_file_bytes = min_file_size(facts.target_bytes)
-    if rhythm is None or not 0 < 2 * rhythm.bytes_per_partition <= min_file_bytes:
+    if commit_rhythm is None or not 0 < 2 * commit_rhythm.bytes_per_partition <= min_file_bytes:
         return
-    mean_interval_ms = rhythm.seconds * 1000
-    less_often_text = ""
-    if (interval_ms := rhythm.interval_ms(min_file_bytes)) is not None:
-        less_often_text = (
-            f"; one commit every {span(interval_ms)} instead of every {span(mean_interval_ms)} "
+    mean_interval_ms = commit_rhythm.seconds * 1000
+    less_often_clause = ""
+    if (needed_interval_ms := commit_rhythm.interval_ms(min_file_bytes)) is not None:
+        less_often_clause = (
+            f"; one commit every {span(needed_interval_ms)} instead of every {span(mean_interval_ms)} "
             "(mean) would. Commit less often,"
         )
     why = (
-        f"A commit adds {size(rhythm.bytes_per_partition)} to a partition (median), so no setting "
-        f"makes a file of {size(facts.target_bytes)}{less_often_text or '. Therefore'} compact "
+        f"A commit adds {size(commit_rhythm.bytes_per_partition)} to a partition (median), so no setting "
+        f"makes a file of {size(facts.target_bytes)}{less_often_clause or '. Therefore'} compact "
         "(icekit compact), or use coarser partitions (icekit tune layout)."
     )
     yield Change(COMMIT_FREQUENCY, "as it is", "lower", why)
@@ -337,13 +357,13 @@ def _commit_frequency_changes(facts: TableFacts) -> Iterator[Change]:
 
 def _notes(commit_trial: CommitTrial) -> Iterator[str]:
     facts = commit_trial.facts
-    target_bytes = commit_trial.target_bytes
-    advisory = commit_trial.advisory
-    yield f"The advisory partition size is {advisory.value or 'not set'} ({advisory.origin})."
+    trial_target_bytes = commit_trial.target_bytes
+    advisory_setting = commit_trial.advisory
+    yield f"The advisory partition size is {advisory_setting.value or 'not set'} ({advisory_setting.origin})."
     for trial_rows in filter(None, commit_trial.rows_by_measure.values()):
         yield f"Written again: {trial_rows.description}."
-    if target_bytes < facts.target_bytes:
+    if trial_target_bytes < facts.target_bytes:
         yield (
-            f"Tried with a target of {size(target_bytes)}, as the sample has too few files of "
+            f"Tried with a target of {size(trial_target_bytes)}, as the sample has too few files of "
             f"{size(facts.target_bytes)}; sizes are scaled."
         )

@@ -11,13 +11,7 @@ from icekit.common import frozen
 from icekit.common.sql import identifier
 from icekit.iceberg.definition import Column
 from icekit.iceberg.partition import Scalar
-from icekit.iceberg.where import (
-    in_values,
-    literal_of,
-    moment_literal,
-    time_unit_start,
-    unit_range_predicates,
-)
+from icekit.iceberg.where import in_values, literal_of, moment_literal, time_unit_start, unit_range_predicates
 
 #: The leaf columns of a table by name.
 Columns = Mapping[str, Column]
@@ -65,7 +59,7 @@ class Filter:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns it uses, in their order."""
-        return tuple(dict.fromkeys(leaf.column for leaf in column_conditions(self.tree)))
+        return tuple(dict.fromkeys(condition.column for condition in column_conditions(self.tree)))
 
     @property
     def is_unbound(self) -> bool:
@@ -81,16 +75,21 @@ class Filter:
 SqlFilters = list[tuple[Filter, str]]
 
 
-def column_conditions(node: FilterTree) -> list[ColumnCondition]:
+def column_conditions(tree: FilterTree) -> list[ColumnCondition]:
     """The conditions on columns in a tree."""
-    if isinstance(node, ColumnCondition):
-        return [node]
-    return [leaf for part in node.parts for leaf in column_conditions(part)]
+    if isinstance(tree, ColumnCondition):
+        return [tree]
+    return [condition for child in tree.parts for condition in column_conditions(child)]
 
 
 def operators(filters: Iterable[Filter], column: str) -> set[str]:
     """The operators that filters use on a column."""
-    return {leaf.op for f in filters for leaf in column_conditions(f.tree) if leaf.column == column}
+    return {
+        condition.op
+        for f in filters
+        for condition in column_conditions(f.tree)
+        if condition.column == column
+    }
 
 
 def simplified_group(connective: str, conditions: Iterable[FilterTree]) -> FilterTree:
@@ -114,33 +113,35 @@ def simplified_group(connective: str, conditions: Iterable[FilterTree]) -> Filte
     )
 
 
-def sql(node: FilterTree, columns: Columns) -> str:
+def filter_sql(tree: FilterTree, columns: Columns) -> str:
     """A tree as a predicate of Spark SQL that Iceberg receives completely; ``columns`` are the
     table's leaves by name.
 
     Raises KeyError for a column that does not exist, ValueError for a value that has no literal or
     is not known.
     """
-    if isinstance(node, ConditionGroup):
-        return f" {node.connective} ".join(f"({sql(part, columns)})" for part in node.parts)
-    column = columns[node.column]
+    if isinstance(tree, ConditionGroup):
+        return f" {tree.connective} ".join(
+            f"({filter_sql(child, columns)})" for child in tree.parts
+        )
+    column = columns[tree.column]
     column_sql = identifier(*column.names)
-    if node.op == NULLS:
+    if tree.op == NULLS:
         return f"{column_sql} IS NULL"
-    if not node.values:
-        raise ValueError(f"the values of {node.column} are not known")
-    unit, _, op = node.op.rpartition(" ")
-    if unit:
-        values = sorted(int(str(value_literal)) for value_literal in node.values)
+    if not tree.values:
+        raise ValueError(f"the values of {tree.column} are not known")
+    time_unit, _, op = tree.op.rpartition(" ")
+    if time_unit:
+        values = sorted(int(str(value_literal)) for value_literal in tree.values)
         if op in EQUALITY:
-            return " OR ".join(unit_range_predicates(column_sql, column.type, unit, values))
+            return " OR ".join(unit_range_predicates(column_sql, column.type, time_unit, values))
         # The unit is complete on one side of the bound.
-        unit_start = time_unit_start(unit, values[0] + (op in {"<=", ">"}))
+        unit_start = time_unit_start(time_unit, values[0] + (op in {"<=", ">"}))
         op = "<" if op.startswith("<") else ">="
         return f"{column_sql} {op} {moment_literal(column.type, unit_start)}"
     if op == "in":
-        return in_values(column_sql, column.type, node.values)
-    value_literal = literal_of(column.type, node.values[0])
+        return in_values(column_sql, column.type, tree.values)
+    value_literal = literal_of(column.type, tree.values[0])
     return (
         f"startswith({column_sql}, {value_literal})"
         if op == "prefix"
@@ -162,28 +163,28 @@ _SCAN = re.compile(r"filters=(.*?), (?:runtimeFilters|groupedBy|caseSensitive)="
 
 def filters_of(scan_description: str) -> str:
     """The filters in a scan's description; empty if it has none."""
-    match = _SCAN.search(scan_description)
-    return match[1] if match else ""
+    filters_match = _SCAN.search(scan_description)
+    return filters_match[1] if filters_match else ""
 
 
-def parse(text: str, columns: Columns, unknown_columns: set[str]) -> FilterTree:
+def parse_filters(filters_text: str, columns: Columns, unknown_columns: set[str]) -> FilterTree:
     """The filters of a scan, which all hold, as a tree; ``columns`` decide how values are read.
 
     A condition on a column that does not exist rules out nothing; the name is added to
     ``unknown_columns``. Raises ValueError for a text that is not in this language.
     """
-    reader = _FilterReader(text, columns, unknown_columns)
+    filter_reader = _FilterReader(filters_text, columns, unknown_columns)
     conditions = []
-    while reader.position < len(text):
-        conditions.append(reader.read_expression())
-        if not reader.skip(", ") and reader.position < len(text):
-            raise ValueError(text)
+    while filter_reader.position < len(filters_text):
+        conditions.append(filter_reader.read_expression())
+        if not filter_reader.skip(", ") and filter_reader.position < len(filters_text):
+            raise ValueError(filters_text)
     return simplified_group("AND", conditions)
 
 
 class _FilterReader:
-    def __init__(self, text: str, columns: Columns, unknown_columns: set[str]) -> None:
-        self.text = text
+    def __init__(self, filters_text: str, columns: Columns, unknown_columns: set[str]) -> None:
+        self.text = filters_text
         self.columns = columns
         self.unknown = unknown_columns
         self.position = 0
@@ -202,68 +203,70 @@ class _FilterReader:
         return is_next
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        match = pattern.match(self.text, self.position)
-        if match is None:
+        token_match = pattern.match(self.text, self.position)
+        if token_match is None:
             raise ValueError(self.text)
-        self.position = match.end()
-        return match
+        self.position = token_match.end()
+        return token_match
 
     def read_expression(self) -> FilterTree:
         # Spark negates comparisons itself: what is left of NOT rules out no file.
         is_negated = self.skip("NOT (")
         if is_negated or self.skip("("):
-            node = self.read_expression()
-            for word in ("AND", "OR"):
-                if self.skip(f" {word} "):
-                    node = simplified_group(word, (node, self.read_expression()))
+            tree = self.read_expression()
+            for connective in ("AND", "OR"):
+                if self.skip(f" {connective} "):
+                    tree = simplified_group(connective, (tree, self.read_expression()))
             self.take(_CLOSE)
-            return ANYTHING if is_negated else node
+            return ANYTHING if is_negated else tree
         if _ANYTHING.match(self.text, self.position):
             self.take(_ANYTHING)
             return ANYTHING
-        return self.predicate()
+        return self.read_condition()
 
-    def predicate(self) -> FilterTree:
+    def read_condition(self) -> FilterTree:
         start_position = self.position
-        match = self.take(self.condition)
-        unit, name, op = match.groups()
-        column = self.columns.get(name)
+        condition_match = self.take(self.condition)
+        transform, column_name, op = condition_match.groups()
+        column = self.columns.get(column_name)
         if column is None:
-            self.unknown.add(self.text[start_position : match.start(3) - 1])
+            self.unknown.add(self.text[start_position : condition_match.start(3) - 1])
         if op.endswith("NULL"):
             return ColumnCondition(column.name, NULLS) if column and op == "IS NULL" else ANYTHING
         self.skip(" ")
-        values = self.values(column.type if column else "")
+        values = self.read_literals(column.type if column else "")
         if (
             column is None
-            or unit in {"bucket", "truncate"}
+            or transform in {"bucket", "truncate"}
             or op in {"NOT IN", "NOT LIKE", "!=", "<>"}
         ):
             return ANYTHING
         if op == "LIKE":
             return ColumnCondition(column.name, "prefix", (str(values[0]).removesuffix("%"),))
-        operator_name = f"{unit} {op}" if unit else op
-        return ColumnCondition(column.name, operator_name.lower(), tuple(dict.fromkeys(values)))
+        qualified_operator = f"{transform} {op}" if transform else op
+        return ColumnCondition(
+            column.name, qualified_operator.lower(), tuple(dict.fromkeys(values))
+        )
 
-    def values(self, type_name: str) -> tuple[Scalar, ...]:
+    def read_literals(self, type_name: str) -> tuple[Scalar, ...]:
         if not self.skip("("):
-            return (self.value(type_name),)
-        values = [self.value(type_name)]
+            return (self.read_literal(type_name),)
+        literal_values = [self.read_literal(type_name)]
         while self.skip(", "):
-            values.append(self.value(type_name))
+            literal_values.append(self.read_literal(type_name))
         self.take(_CLOSE)
-        return tuple(values)
+        return tuple(literal_values)
 
-    def value(self, type_name: str) -> Scalar:
-        text, word = self.take(_VALUE).groups()
-        return _parse_scalar(word, type_name) if text is None else text
+    def read_literal(self, type_name: str) -> Scalar:
+        quoted_text, bare_text = self.take(_VALUE).groups()
+        return _parse_scalar(bare_text, type_name) if quoted_text is None else quoted_text
 
 
-def _parse_scalar(text: str, type_name: str) -> Scalar:
+def _parse_scalar(literal_text: str, type_name: str) -> Scalar:
     if type_name.startswith(("int", "long", "date", "time")):
-        return int(text)
+        return int(literal_text)
     if type_name in {"float", "double"}:
-        return float(text)
+        return float(literal_text)
     if type_name.startswith(("binary", "fixed")):
-        return text.removeprefix("X'").removesuffix("'").lower()
-    return text == "true" if type_name == "boolean" else text
+        return literal_text.removeprefix("X'").removesuffix("'").lower()
+    return literal_text == "true" if type_name == "boolean" else literal_text

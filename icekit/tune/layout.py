@@ -113,31 +113,49 @@ def layouts_to_try(
     current_spec = spec_fields_of(facts.default_spec)
     table_order = plain_sort_order(facts)
     identity_columns = {f.column for f in current_spec if f.transform == "identity"}
-    columns = tuple(c for c in columns_to_sort_by(facts, filters) if c not in identity_columns)[:2]
-    if facts.sort_order and (table_order is None or table_order.columns[0] in columns[:1]):
+    candidate_columns = tuple(
+        c for c in columns_to_sort_by(facts, filters) if c not in identity_columns
+    )[:2]
+    if facts.sort_order and (
+        table_order is None or table_order.columns[0] in candidate_columns[:1]
+    ):
         yield Layout(current_spec)
-    orders = [RowOrder(SORT, columns[:1])] if columns else []
-    if len(columns) > 1:
-        orders += [RowOrder(SORT, columns), RowOrder(SORT, columns[::-1])]
-        if order_refusal(facts, ZORDER, columns) is None:
-            orders.append(RowOrder(ZORDER, columns))
-    yield from (Layout(current_spec, order) for order in orders if order != table_order)
+    candidate_orders = [RowOrder(SORT, candidate_columns[:1])] if candidate_columns else []
+    if len(candidate_columns) > 1:
+        candidate_orders += [
+            RowOrder(SORT, candidate_columns),
+            RowOrder(SORT, candidate_columns[::-1]),
+        ]
+        if order_refusal(facts, ZORDER, candidate_columns) is None:
+            candidate_orders.append(RowOrder(ZORDER, candidate_columns))
+    yield from (
+        Layout(current_spec, candidate_order)
+        for candidate_order in candidate_orders
+        if candidate_order != table_order
+    )
     coarse_spec = coarser_spec(facts, current_spec)
     if coarse_spec is not None:
-        yield Layout(coarse_spec, orders[0] if orders else None, is_coarser=True)
-    finer_fields = (finer_field(facts, c, filters, sample_values) for c in columns)
+        yield Layout(
+            coarse_spec, candidate_orders[0] if candidate_orders else None, is_coarser=True
+        )
+    finer_fields = (finer_field(facts, c, filters, sample_values) for c in candidate_columns)
     extra_field = next(filter(None, finer_fields), None)
     if extra_field and extra_field not in current_spec:
-        other_columns = tuple(c for c in columns if c != extra_field.column)
+        remaining_columns = tuple(c for c in candidate_columns if c != extra_field.column)
         yield Layout(
-            (*current_spec, extra_field), RowOrder(SORT, other_columns) if other_columns else None
+            (*current_spec, extra_field),
+            RowOrder(SORT, remaining_columns) if remaining_columns else None,
         )
-    for column in columns:
-        column_values = sample_values.get(column, [])
-        has_distinct_values = len(set(column_values)) > _GAIN * len(column_values)
-        has_bloom_filter = facts.properties.get(_ENABLED + column, "").lower() == "true"
-        if has_distinct_values and not has_bloom_filter and _has_only_lookups(column, filters):
-            yield Layout(current_spec, bloom_column=column)
+    for candidate_column in candidate_columns:
+        column_values = sample_values.get(candidate_column, [])
+        has_many_distinct_values = len(set(column_values)) > _GAIN * len(column_values)
+        has_bloom_filter = facts.properties.get(_ENABLED + candidate_column, "").lower() == "true"
+        if (
+            has_many_distinct_values
+            and not has_bloom_filter
+            and _has_only_lookups(candidate_column, filters)
+        ):
+            yield Layout(current_spec, bloom_column=candidate_column)
             break
 
 
@@ -149,12 +167,14 @@ def coarser_spec(
     """
     if not current_spec or facts.mean_partition_bytes >= facts.target_bytes / 2:
         return None
-    factor = facts.target_bytes / 2 / max(1, facts.mean_partition_bytes)
-    for i, field in reversed([*enumerate(current_spec)]):
-        if new_transform := coarser_transform(facts.by_name[field.column], field.transform, factor):
+    growth_factor = facts.target_bytes / 2 / max(1, facts.mean_partition_bytes)
+    for i, current_field in reversed([*enumerate(current_spec)]):
+        if new_transform := coarser_transform(
+            facts.by_name[current_field.column], current_field.transform, growth_factor
+        ):
             return (
                 *current_spec[:i],
-                SpecField(field.column, new_transform),
+                SpecField(current_field.column, new_transform),
                 *current_spec[i + 1 :],
             )
     return current_spec[:-1]
@@ -166,94 +186,101 @@ def finer_field(
     """One more partition field with which partitions still hold two files of the target size; None
     where none does.
     """
-    max_parts = facts.mean_partition_bytes / max(1, 2 * facts.target_bytes)
+    max_parts_per_partition = facts.mean_partition_bytes / max(1, 2 * facts.target_bytes)
     distinct_values = set(sample_values.get(column, ()))
     column_type = facts.by_name[column].type
-    if max_parts < 2 or not distinct_values:
+    if max_parts_per_partition < 2 or not distinct_values:
         return None
     if column_type.startswith(("date", "timestamp")):
         micros_per_value = 86_400_000_000 if column_type == "date" else 1
         fitting_units = [
-            unit
-            for unit, micros in _UNITS.items()
-            if 2 <= len({int(v) * micros_per_value // micros for v in distinct_values}) <= max_parts
+            time_unit
+            for time_unit, micros_per_unit in _UNITS.items()
+            if 2
+            <= len({int(v) * micros_per_value // micros_per_unit for v in distinct_values})
+            <= max_parts_per_partition
         ]
         return SpecField(column, fitting_units[-1]) if fitting_units else None
-    if len(distinct_values) <= max_parts:
+    if len(distinct_values) <= max_parts_per_partition:
         return SpecField(column, "identity")
     if not _has_only_lookups(column, filters) or column_type.startswith(
         ("float", "double", "boolean")
     ):
         return None
-    return SpecField(column, f"bucket[{1 << int(math.log2(max_parts))}]")
+    return SpecField(column, f"bucket[{1 << int(math.log2(max_parts_per_partition))}]")
 
 
 def _has_only_lookups(column: str, filters: Sequence[Filter]) -> bool:
     return operators(filters, column) - {NULLS} <= EQUALITY
 
 
-def best_layout(measured: Measurements, layouts_by_name: Mapping[str, Layout]) -> str | None:
+def best_layout(measurements: Measurements, layouts_by_name: Mapping[str, Layout]) -> str | None:
     """The variant to advise: the simplest that reads little more than the best, if that saves
     enough; None if none does.
 
     A coarser spec is advised for its fewer files, if filters read no more with it.
     """
-    read_before = measured.value(NOW, READ) or 0.0
-    files_now = measured.value(NOW, FILES) or 1.0
-    max_bytes = _GROWN * (measured.value(NOW, SIZE) or math.inf)
+    read_share_now = measurements.value(NOW, READ) or 0.0
+    file_count_now = measurements.value(NOW, FILES) or 1.0
+    max_data_bytes = _GROWN * (measurements.value(NOW, SIZE) or math.inf)
     read_shares = {
-        name: read_share
-        for name, layout in layouts_by_name.items()
+        layout_name: read_share
+        for layout_name, layout in layouts_by_name.items()
         if not layout.bloom_column
-        and (read_share := measured.value(name, READ)) is not None
-        and (measured.value(name, SIZE) or 0.0) <= max_bytes
+        and (read_share := measurements.value(layout_name, READ)) is not None
+        and (measurements.value(layout_name, SIZE) or 0.0) <= max_data_bytes
     }
     # A difference of less than a file is none.
-    saving_layouts = {
-        name: read_share
-        for name, read_share in read_shares.items()
-        if read_before - read_share >= max(_GAIN * read_before, 1 / files_now)
+    saving_read_shares = {
+        layout_name: read_share
+        for layout_name, read_share in read_shares.items()
+        if read_share_now - read_share >= max(_GAIN * read_share_now, 1 / file_count_now)
     }
-    if saving_layouts:
-        least_read = min(saving_layouts.values())
+    if saving_read_shares:
+        least_read_share = min(saving_read_shares.values())
         return next(
-            name
-            for name, read_share in saving_layouts.items()
-            if read_share - least_read <= _SIMPLER * read_before
+            layout_name
+            for layout_name, read_share in saving_read_shares.items()
+            if read_share - least_read_share <= _SIMPLER * read_share_now
         )
     return next(
         (
-            name
-            for name, read_share in read_shares.items()
-            if layouts_by_name[name].is_coarser
-            and (measured.value(name, FILES) or files_now) <= files_now / 2
-            and read_share <= read_before + max(_SIMPLER * read_before, 1 / files_now)
+            layout_name
+            for layout_name, read_share in read_shares.items()
+            if layouts_by_name[layout_name].is_coarser
+            and (measurements.value(layout_name, FILES) or file_count_now) <= file_count_now / 2
+            and read_share <= read_share_now + max(_SIMPLER * read_share_now, 1 / file_count_now)
         ),
         None,
     )
 
 
-def is_bloom_worth_it(measured: Measurements, variant: str) -> bool:
+def is_bloom_worth_it(measurements: Measurements, variant: str) -> bool:
     """Tell whether a bloom filter saves more of the rows that lookups read than it makes files
     grow.
     """
-    row_counts = measured.figure_pair(ROWS, NOW, variant)
-    data_bytes = measured.figure_pair(SIZE, NOW, variant)
-    if row_counts is None or data_bytes is None or not row_counts[0]:
+    read_row_counts = measurements.figure_pair(ROWS, NOW, variant)
+    data_byte_counts = measurements.figure_pair(SIZE, NOW, variant)
+    if read_row_counts is None or data_byte_counts is None or not read_row_counts[0]:
         return False
-    return 1 - row_counts[1] / row_counts[0] - max(0.0, data_bytes[1] / data_bytes[0] - 1) >= _GAIN
+    return (
+        1
+        - read_row_counts[1] / read_row_counts[0]
+        - max(0.0, data_byte_counts[1] / data_byte_counts[0] - 1)
+        >= _GAIN
+    )
 
 
-def queries_until_paid(measured: Measurements, variant: str) -> int | None:
+def queries_until_paid(measurements: Measurements, variant: str) -> int | None:
     """After how many queries the bytes that they no longer read equal those that the rewrite reads
     and writes; None if it saves none.
     """
-    read_shares = measured.figure_pair(READ, NOW, variant)
-    data_bytes = measured.figure_pair(SIZE, NOW, variant)
-    if read_shares is None or data_bytes is None:
+    read_shares = measurements.figure_pair(READ, NOW, variant)
+    data_byte_counts = measurements.figure_pair(SIZE, NOW, variant)
+    if read_shares is None or data_byte_counts is None:
         return None
-    saved_bytes = read_shares[0] * data_bytes[0] - read_shares[1] * data_bytes[1]
-    return math.ceil(sum(data_bytes) / saved_bytes) if saved_bytes > 0 else None
+    saved_bytes = read_shares[0] * data_byte_counts[0] - read_shares[1] * data_byte_counts[1]
+    return math.ceil(sum(data_byte_counts) / saved_bytes) if saved_bytes > 0 else None
 
 
 def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
@@ -269,54 +296,60 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
     """
     lake = trial.lake
     facts = trial.facts
-    queries = read_filters(lake, facts, options.filters, options.event_log)
-    columns = columns_to_sort_by(facts, queries.filters)[:_MOST_COLUMNS]
-    if not columns:
-        return answer_without_filters("layout", facts, queries.notes)
-    sample_values = draw_sample(lake, facts, columns, sample_bytes=trial.sample_bytes)
+    query_filters = read_filters(lake, facts, options.filters, options.event_log)
+    sampled_columns = columns_to_sort_by(facts, query_filters.filters)[:_MOST_COLUMNS]
+    if not sampled_columns:
+        return answer_without_filters("layout", facts, query_filters.notes)
+    sample_values = draw_sample(lake, facts, sampled_columns, sample_bytes=trial.sample_bytes)
     current_spec = spec_fields_of(facts.default_spec)
     layouts_by_name = {
         layout.name(current_spec): layout
-        for layout in layouts_to_try(facts, queries.filters, sample_values)
+        for layout in layouts_to_try(facts, query_filters.filters, sample_values)
     }
     experiment = Experiment(
         trial=trial,
         variants={
-            name: partial(_set_up, facts=facts, layout=layout)
-            for name, layout in {NOW: None, **layouts_by_name}.items()
+            variant_name: partial(_set_up_layout, facts=facts, layout=layout)
+            for variant_name, layout in {NOW: None, **layouts_by_name}.items()
         },
         measures=_MEASURES,
         always_sample=trial.is_large,
     )
     with experiment.open():
         # A sample may not have the values of the table.
-        box_now = experiment.boxes.get(NOW)
-        sample_facts = box_now.observe() if box_now is not None and box_now.is_sample else None
-        sql_filters = queries.sql_filters(lake, sample_facts or facts)
+        sandbox_now = experiment.sandboxes_by_variant.get(NOW)
+        sample_facts = (
+            sandbox_now.observe() if sandbox_now is not None and sandbox_now.is_sample else None
+        )
+        sql_filters = query_filters.sql_filters(lake, sample_facts or facts)
         if sql_filters:
             experiment.measure("the filters", partial(_plan_filters, sql_filters=sql_filters))
         for variant, layout in layouts_by_name.items():
             if layout.bloom_column:
-                lookups = [
-                    condition for f, condition in sql_filters if f.columns == (layout.bloom_column,)
+                lookup_conditions = [
+                    condition_sql
+                    for f, condition_sql in sql_filters
+                    if f.columns == (layout.bloom_column,)
                 ][:_LOOKUPS]
-                look_up = partial(_look_up, column=layout.bloom_column, lookup_conditions=lookups)
-                experiment.measure("the lookups", look_up, only_variants=(NOW, variant))
-    return _answer(experiment, layouts_by_name, queries.notes, options.reads_per_day)
+                lookup_workload = partial(
+                    _look_up, column=layout.bloom_column, lookup_conditions=lookup_conditions
+                )
+                experiment.measure("the lookups", lookup_workload, only_variants=(NOW, variant))
+    return _answer(experiment, layouts_by_name, query_filters.notes, options.reads_per_day)
 
 
-def _set_up(box: Sandbox, facts: TableFacts, layout: Layout | None) -> Figures:
+def _set_up_layout(box: Sandbox, facts: TableFacts, layout: Layout | None) -> Figures:
     """Write a layout to a sandbox; None is the table as it is, of which only the files of a sample
     are written again, in the scale of the others. Times are scaled to the table.
     """
-    seconds = 0.0
+    rewrite_seconds = 0.0
     if layout is not None:
-        seconds = _write_layout(box, facts, layout, layout.order_for_rewrite(facts))
+        rewrite_seconds = _write_layout(box, facts, layout, layout.order_for_rewrite(facts))
     elif box.is_sample:
         _write_layout(box, facts, Layout(spec_fields_of(facts.default_spec)), None)
-    data = box.observe().data
-    figures: Figures = {FILES: data.file_count, SIZE: data.size_in_bytes}
-    return figures if layout is None else {**figures, REWRITE: seconds * box.scale}
+    data_totals = box.observe().data
+    figures: Figures = {FILES: data_totals.file_count, SIZE: data_totals.size_in_bytes}
+    return figures if layout is None else {**figures, REWRITE: rewrite_seconds * box.scale}
 
 
 def _write_layout(box: Sandbox, facts: TableFacts, layout: Layout, order: RowOrder | None) -> float:
@@ -324,10 +357,12 @@ def _write_layout(box: Sandbox, facts: TableFacts, layout: Layout, order: RowOrd
     like its partitions, so that a partition has as many as in the table.
     """
     if box.is_sample:
-        size_ratio = min(
+        partition_size_ratio = min(
             1.0, box.observe().mean_partition_bytes / max(facts.mean_partition_bytes, 1.0)
         )
-        set_target_size(box, facts, max(_LEAST_TARGET, round(facts.target_bytes * size_ratio)))
+        set_target_size(
+            box, facts, max(_LEAST_TARGET, round(facts.target_bytes * partition_size_ratio))
+        )
     current_spec = spec_fields_of(facts.default_spec)
     box.set(*ddl.spec_change_sql(box.name, facts.by_name, current_spec, layout.spec))
     if layout.bloom_column:
@@ -348,18 +383,20 @@ def _look_up(_: str, box: Sandbox, column: str, lookup_conditions: Sequence[str]
     rule out: Iceberg passes complete row groups to Spark.
     """
     column_sql = identifier(*box.observe().by_name[column].names)
-    row_count = 0
-    for condition in lookup_conditions:
+    read_row_count = 0
+    for lookup_condition in lookup_conditions:
         with box.budget.cancel_jobs_when_spent(box.lake.spark):
-            frame = box.lake.spark.sql(
-                f"SELECT count({column_sql}) FROM {identifier(*box.name)} WHERE {condition}"
+            count_frame = box.lake.spark.sql(
+                f"SELECT count({column_sql}) FROM {identifier(*box.name)} WHERE {lookup_condition}"
             )
-            frame.collect()
-        plan = frame_execution(frame).executedPlan()
-        row_count += sum(
-            metric(node, "numOutputRows") for node in walk_plan(plan) if is_scan_of(node, box.name)
+            count_frame.collect()
+        physical_plan = frame_execution(count_frame).executedPlan()
+        read_row_count += sum(
+            metric(plan_node, "numOutputRows")
+            for plan_node in walk_plan(physical_plan)
+            if is_scan_of(plan_node, box.name)
         )
-    return {ROWS: row_count}
+    return {ROWS: read_row_count}
 
 
 def _bloom_properties(facts: TableFacts, column: str) -> dict[str, str]:
@@ -383,59 +420,59 @@ def _answer(
     reads_per_day: float,
 ) -> Answer:
     facts = experiment.trial.facts
-    measured = experiment.measured
-    read_share_now = measured.value(NOW, READ)
+    measurements = experiment.measurements
+    read_share_now = measurements.value(NOW, READ)
     if read_share_now is None:
-        return experiment.answer("layout", "", (), notes, is_enough=False)
-    best_variant = best_layout(measured, layouts_by_name)
+        return experiment.answer("layout", "", (), notes, has_enough_measurements=False)
+    best_variant = best_layout(measurements, layouts_by_name)
     why = "no layout that was tried saves enough"
-    queries_to_pay = (
-        queries_until_paid(measured, best_variant) if best_variant is not None else None
+    payback_query_count = (
+        queries_until_paid(measurements, best_variant) if best_variant is not None else None
     )
     if (
         reads_per_day
-        and queries_to_pay is not None
-        and queries_to_pay > _PAYBACK_DAYS * reads_per_day
+        and payback_query_count is not None
+        and payback_query_count > _PAYBACK_DAYS * reads_per_day
     ):
         # Spans are in milliseconds.
-        days_text = span(queries_to_pay / reads_per_day * 86_400_000)
-        payback_text = (
-            f"queries pay the rewrite back only in {days_text} ({queries_to_pay:,} queries)"
-        )
-        best_variant, why = None, f"{best_variant} saves bytes, but {payback_text}"
+        payback_time_text = span(payback_query_count / reads_per_day * 86_400_000)
+        payback_clause = f"queries pay the rewrite back only in {payback_time_text} ({payback_query_count:,} queries)"
+        best_variant, why = None, f"{best_variant} saves bytes, but {payback_clause}"
     if best_variant is None:
         verdict = f"No change: filters read {percent(read_share_now)} of the bytes, and {why}."
         changes = [Change(ORDER, _current_order_text(facts), _current_order_text(facts), verdict)]
     else:
-        read_share_after = percent(measured.value(best_variant, READ) or 0.0)
+        read_percent_after = percent(measurements.value(best_variant, READ) or 0.0)
         payback_sentence = (
-            f" {queries_to_pay:,} queries pay the rewrite back."
-            if queries_to_pay is not None
+            f" {payback_query_count:,} queries pay the rewrite back."
+            if payback_query_count is not None
             else ""
         )
         verdict = (
-            f"{capitalized(best_variant)}: filters read {read_share_after} of the bytes instead of "
+            f"{capitalized(best_variant)}: filters read {read_percent_after} of the bytes instead of "
             f"{percent(read_share_now)}.{payback_sentence}"
         )
         why = (
-            f"Filters read {percent(read_share_now)} of the bytes now and {read_share_after} "
+            f"Filters read {percent(read_share_now)} of the bytes now and {read_percent_after} "
             f"{best_variant}."
         )
         changes = list(_layout_changes(facts, layouts_by_name[best_variant], why))
     for variant, layout in layouts_by_name.items():
-        if layout.bloom_column and is_bloom_worth_it(measured, variant):
-            rows_before = plain_number(measured.value(NOW, ROWS) or 0)
-            rows_after = plain_number(measured.value(variant, ROWS) or 0)
+        if layout.bloom_column and is_bloom_worth_it(measurements, variant):
+            rows_text_now = plain_number(measurements.value(NOW, ROWS) or 0)
+            rows_text_after = plain_number(measurements.value(variant, ROWS) or 0)
             why = (
-                f"Lookups on {layout.bloom_column} read {rows_after} rows instead of {rows_before} "
+                f"Lookups on {layout.bloom_column} read {rows_text_after} rows instead of {rows_text_now} "
                 "with a bloom filter; the table stays as it is partitioned and sorted."
             )
-            change = property_change(facts, _bloom_properties(facts, layout.bloom_column), why)
-            changes.append(replace(change, is_alternative=best_variant is not None))
+            bloom_change = property_change(
+                facts, _bloom_properties(facts, layout.bloom_column), why
+            )
+            changes.append(replace(bloom_change, is_alternative=best_variant is not None))
             if best_variant is None:
-                rows_sentence = f"lookups read {rows_after} rows instead of {rows_before}"
+                rows_clause = f"lookups read {rows_text_after} rows instead of {rows_text_now}"
                 best_variant = variant
-                verdict = f"Set a bloom filter on {layout.bloom_column}: {rows_sentence}."
+                verdict = f"Set a bloom filter on {layout.bloom_column}: {rows_clause}."
     return experiment.answer("layout", verdict, changes, notes, advised=best_variant)
 
 
@@ -449,7 +486,7 @@ def _layout_changes(facts: TableFacts, layout: Layout, why: str) -> Iterator[Cha
     """
     current_spec = spec_fields_of(facts.default_spec)
     table_name = facts.sql_name
-    columns = facts.by_name
+    columns_by_name = facts.by_name
     if layout.spec != current_spec:
         side_effect = (
             "jobs that overwrite by partition replace other partitions than before, and "
@@ -460,25 +497,29 @@ def _layout_changes(facts: TableFacts, layout: Layout, why: str) -> Iterator[Cha
             spec_name(current_spec),
             spec_name(layout.spec),
             f"{why} Only new data uses the new spec.",
-            sql=ddl.spec_change_sql(table_name, columns, current_spec, layout.spec),
-            undo=ddl.spec_change_sql(table_name, columns, layout.spec, current_spec),
+            sql=ddl.spec_change_sql(table_name, columns_by_name, current_spec, layout.spec),
+            undo=ddl.spec_change_sql(table_name, columns_by_name, layout.spec, current_spec),
             side_effect=side_effect,
         )
-    order = layout.order
-    if order is not None and order.kind == SORT:
-        by_partition = bool(layout.spec) and facts.mean_partition_bytes <= 2 * facts.target_bytes
-        sql = ddl.write_order_sql(table_name, columns, order.columns, by_partition=by_partition)
+    sort_order = layout.order
+    if sort_order is not None and sort_order.kind == SORT:
+        is_by_partition = bool(layout.spec) and facts.mean_partition_bytes <= 2 * facts.target_bytes
+        sql = ddl.write_order_sql(
+            table_name, columns_by_name, sort_order.columns, is_by_partition=is_by_partition
+        )
         yield Change(
             ORDER,
             _current_order_text(facts),
-            str(order),
+            str(sort_order),
             why,
             sql=(sql,),
             undo=order_restoration(table_name, facts),
             side_effect="each write needs one more shuffle and sort",
         )
-    files_text = f"{size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
+    data_files_text = (
+        f"{size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
+    )
     rewrite_reason = (
-        f"The rewrite reads and writes {files_text}, in parts. Only a rewrite makes a z-order."
+        f"The rewrite reads and writes {data_files_text}, in parts. Only a rewrite makes a z-order."
     )
     yield ddl.rewrite_change(facts, rewrite_reason, layout.order_for_rewrite(facts))

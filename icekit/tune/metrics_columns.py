@@ -82,15 +82,17 @@ def mode_rank(mode: str) -> float:
     return {NONE: 0.0, COUNTS: 1.0, FULL: math.inf}.get(mode_name, 1.0 + LENGTHS[0])
 
 
-def needed_mode(values: Iterable[Any]) -> str:
+def needed_mode(sampled_values: Iterable[Any]) -> str:
     """The mode of the smallest of :data:`LENGTHS` at which at most 1 % of sampled texts share their
     start with another.
     """
-    distinct_texts = {value for value in values if isinstance(value, str)}
-    for length in LENGTHS:
-        prefix_counts = Counter(value[:length] for value in distinct_texts)
+    distinct_texts = {
+        sampled_text for sampled_text in sampled_values if isinstance(sampled_text, str)
+    }
+    for bound_length in LENGTHS:
+        prefix_counts = Counter(sampled_text[:bound_length] for sampled_text in distinct_texts)
         if sum(n for n in prefix_counts.values() if n > 1) <= _COLLIDING * len(distinct_texts):
-            return truncate_mode(length)
+            return truncate_mode(bound_length)
     return FULL
 
 
@@ -104,16 +106,19 @@ def needed_modes(
     """
     columns_needing_bounds = facts.columns_needing_bounds
     modes_by_column: dict[str, str] = {}
-    for name in (*(name for f in filters for name in f.columns), *columns_needing_bounds):
-        column = facts.by_name.get(name)
-        column_operators = operators(filters, name)
+    for column_name in (
+        *(column_name for f in filters for column_name in f.columns),
+        *columns_needing_bounds,
+    ):
+        column = facts.by_name.get(column_name)
+        column_operators = operators(filters, column_name)
         if column is None or column.type.startswith(NO_BOUNDS):
             continue
-        modes_by_column[name] = truncate_mode(LENGTHS[0])
-        if column_operators == {NULLS} and name not in columns_needing_bounds:
-            modes_by_column[name] = COUNTS
+        modes_by_column[column_name] = truncate_mode(LENGTHS[0])
+        if column_operators == {NULLS} and column_name not in columns_needing_bounds:
+            modes_by_column[column_name] = COUNTS
         elif column_operators and column.type == "string":
-            modes_by_column[name] = needed_mode(sample_values.get(name, ()))
+            modes_by_column[column_name] = needed_mode(sample_values.get(column_name, ()))
     return modes_by_column
 
 
@@ -129,44 +134,46 @@ def unused_columns(facts: TableFacts, modes_by_column: Mapping[str, str]) -> lis
 
 
 def shorter_bound_modes(
-    facts: TableFacts, modes_by_column: Mapping[str, str], entry_sizes: Mapping[str, float]
+    facts: TableFacts,
+    modes_by_column: Mapping[str, str],
+    entry_bytes_by_column: Mapping[str, float],
 ) -> dict[str, str]:
     """The modes of columns whose statistics are large, where the mode in force keeps more than
     filters need: what used columns need, and Iceberg's default for others. ``entry_sizes`` are
     bytes in a manifest entry.
     """
-    shorter_modes: dict[str, str] = {}
+    shorter_modes_by_column: dict[str, str] = {}
     for column in facts.columns:
-        mode = modes_by_column.get(column.name, truncate_mode(LENGTHS[0]))
-        has_large_statistics = entry_sizes.get(column.name, 0) >= _HEAVY_BYTES
-        if has_large_statistics and mode_rank(mode) < mode_rank(column.metrics_mode):
-            shorter_modes[column.name] = mode
-    return shorter_modes
+        sufficient_mode = modes_by_column.get(column.name, truncate_mode(LENGTHS[0]))
+        has_large_statistics = entry_bytes_by_column.get(column.name, 0) >= _HEAVY_BYTES
+        if has_large_statistics and mode_rank(sufficient_mode) < mode_rank(column.metrics_mode):
+            shorter_modes_by_column[column.name] = sufficient_mode
+    return shorter_modes_by_column
 
 
-def outdated_columns(facts: TableFacts, entry_sizes: Mapping[str, float]) -> list[Column]:
+def outdated_columns(facts: TableFacts, entry_bytes_by_column: Mapping[str, float]) -> list[Column]:
     """Columns whose statistics in existing files are larger than the mode in force can make them:
     the files are older than the mode.
     """
-    columns: list[Column] = []
+    outdated: list[Column] = []
     for column in facts.columns:
         length_match = _TRUNCATE.fullmatch(column.metrics_mode)
         # Four bytes a character, in two bounds; the upper one may be a character longer.
-        least_outdated_bytes = (
+        min_outdated_bytes = (
             _HEAVY_BYTES + 8 * (int(length_match[1]) + 1) if length_match else float(_HEAVY_BYTES)
         )
         if (
             mode_rank(column.metrics_mode) < mode_rank(FULL)
-            and entry_sizes.get(column.name, 0) >= least_outdated_bytes
+            and entry_bytes_by_column.get(column.name, 0) >= min_outdated_bytes
         ):
-            columns.append(column)
-    return columns
+            outdated.append(column)
+    return outdated
 
 
 def variant_properties(
     facts: TableFacts,
     modes_by_column: Mapping[str, str],
-    entry_sizes: Mapping[str, float] = MappingProxyType({}),
+    entry_bytes_by_column: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, dict[str, str]]:
     """The properties of each variant: longer bounds of used columns, shorter ones of columns whose
     statistics are large (``entry_sizes`` in a manifest entry), and no statistics for unused columns
@@ -175,24 +182,26 @@ def variant_properties(
     columns_by_name = facts.by_name
     identity_columns = {f.source for f in facts.default_spec.fields if f.transform == "identity"}
     longer_properties = {
-        COLUMN + n: mode
-        for n, mode in modes_by_column.items()
-        if mode_rank(columns_by_name[n].metrics_mode) < mode_rank(mode)
+        COLUMN + n: metrics_mode
+        for n, metrics_mode in modes_by_column.items()
+        if mode_rank(columns_by_name[n].metrics_mode) < mode_rank(metrics_mode)
         and n not in identity_columns
     }
     properties_by_variant = {BOUNDS: longer_properties} if longer_properties else {}
     shorter_properties = {
-        COLUMN + name: mode
-        for name, mode in shorter_bound_modes(facts, modes_by_column, entry_sizes).items()
+        COLUMN + column_name: metrics_mode
+        for column_name, metrics_mode in shorter_bound_modes(
+            facts, modes_by_column, entry_bytes_by_column
+        ).items()
     }
     if shorter_properties:
         properties_by_variant[SHORT] = {**longer_properties, **shorter_properties}
     has_large_manifests = facts.manifests.data_bytes >= _UNUSED_BYTES
-    unused_count = len(unused_columns(facts, modes_by_column))
-    if unused_count >= _UNUSED_COLUMNS or (unused_count and has_large_manifests):
+    unused_column_count = len(unused_columns(facts, modes_by_column))
+    if unused_column_count >= _UNUSED_COLUMNS or (unused_column_count and has_large_manifests):
         used_column_properties = {
-            COLUMN + n: max(columns_by_name[n].metrics_mode, mode, key=mode_rank)
-            for n, mode in modes_by_column.items()
+            COLUMN + n: max(columns_by_name[n].metrics_mode, metrics_mode, key=mode_rank)
+            for n, metrics_mode in modes_by_column.items()
             if COLUMN + n not in facts.properties
         }
         properties_by_variant[USED] = {
@@ -204,28 +213,35 @@ def variant_properties(
     return properties_by_variant
 
 
-def best_variant_name(measured: Measurements) -> str | None:
+def best_variant_name(measurements: Measurements) -> str | None:
     """The variant to advise: filters read no more files with it than now, and they read fewer, or
     much smaller manifests, or bounds that were large are short.
     """
     for variant in (USED, SHORT, BOUNDS):
-        files_read = measured.figure_pair(READ, NOW, variant)
-        manifest_bytes = measured.figure_pair(BYTES_OF, NOW, variant)
-        if files_read is None or manifest_bytes is None or files_read[1] > files_read[0]:
+        read_file_counts = measurements.figure_pair(READ, NOW, variant)
+        manifest_byte_counts = measurements.figure_pair(BYTES_OF, NOW, variant)
+        if (
+            read_file_counts is None
+            or manifest_byte_counts is None
+            or read_file_counts[1] > read_file_counts[0]
+        ):
             continue
-        is_smaller = (
-            variant == USED and manifest_bytes[1] <= (1 - _UNUSED_SHARE) * manifest_bytes[0]
+        has_smaller_statistics = (
+            variant == USED
+            and manifest_byte_counts[1] <= (1 - _UNUSED_SHARE) * manifest_byte_counts[0]
         )
         # Manifests are compressed; in memory, large bounds take what they take.
-        is_smaller |= variant == SHORT and manifest_bytes[1] <= manifest_bytes[0]
-        if is_smaller or saves_files(*files_read):
+        has_smaller_statistics |= (
+            variant == SHORT and manifest_byte_counts[1] <= manifest_byte_counts[0]
+        )
+        if has_smaller_statistics or saves_files(*read_file_counts):
             return variant
     return None
 
 
-def saves_files(files_before: float, files_after: float) -> bool:
+def saves_files(file_count_before: float, file_count_after: float) -> bool:
     """Tell whether filters read clearly fewer files."""
-    return files_before - files_after >= max(1.0, _GAIN * files_before)
+    return file_count_before - file_count_after >= max(1.0, _GAIN * file_count_before)
 
 
 def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer:
@@ -240,47 +256,56 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     """
     lake = trial.lake
     facts = trial.facts
-    queries = read_filters(lake, facts, options.filters, options.event_log)
-    if not queries.filters:
-        return answer_without_filters("metrics-columns", facts, queries.notes)
-    sort_column_names = columns_to_sort_by(facts, queries.filters)
+    query_filters = read_filters(lake, facts, options.filters, options.event_log)
+    if not query_filters.filters:
+        return answer_without_filters("metrics-columns", facts, query_filters.notes)
+    sort_column_names = columns_to_sort_by(facts, query_filters.filters)
     sample_values = draw_sample(lake, facts, sort_column_names, sample_bytes=trial.sample_bytes)
-    modes_by_column = needed_modes(facts, queries.filters, sample_values)
-    entry_sizes = mean_entry_bytes(lake, facts)
-    properties_by_variant = variant_properties(facts, modes_by_column, entry_sizes)
+    modes_by_column = needed_modes(facts, query_filters.filters, sample_values)
+    entry_bytes_by_column = mean_entry_bytes(lake, facts)
+    properties_by_variant = variant_properties(facts, modes_by_column, entry_bytes_by_column)
     variants = {
-        name: partial(_write_metrics, properties=properties)
-        for name, properties in {NOW: {}, **properties_by_variant}.items()
+        variant: partial(_write_metrics, properties=properties)
+        for variant, properties in {NOW: {}, **properties_by_variant}.items()
     }
     experiment = Experiment(
         trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
     )
-    sql_filters = queries.sql_filters(lake, facts)
+    sql_filters = query_filters.sql_filters(lake, facts)
     with experiment.open():
         experiment.measure("the filters", partial(_measure_filters, sql_filters=sql_filters))
-    best_variant = best_variant_name(experiment.measured)
+    best_variant = best_variant_name(experiment.measurements)
     verdict, changes = _advice(
         facts,
-        experiment.measured,
+        experiment.measurements,
         best_variant,
         properties_by_variant,
         modes_by_column,
-        entry_sizes,
+        entry_bytes_by_column,
     )
-    modes_text = first_names((f"{name} {mode}" for name, mode in modes_by_column.items()), _SHOWN)
-    sizes_largest_first = sorted(entry_sizes.items(), key=lambda name_and_size: -name_and_size[1])
-    sizes_text = first_names(
-        (f"{name} {plain_number(entry_size)}" for name, entry_size in sizes_largest_first), _SHOWN
+    modes_text = first_names(
+        (f"{column_name} {metrics_mode}" for column_name, metrics_mode in modes_by_column.items()),
+        _SHOWN,
+    )
+    largest_entries_first = sorted(
+        entry_bytes_by_column.items(), key=lambda name_and_size: -name_and_size[1]
+    )
+    entry_sizes_text = first_names(
+        (
+            f"{column_name} {plain_number(entry_bytes)}"
+            for column_name, entry_bytes in largest_entries_first
+        ),
+        _SHOWN,
     )
     return experiment.answer(
         "metrics-columns",
         verdict,
         changes,
         (
-            *queries.notes,
+            *query_filters.notes,
             f"Columns in use, with the mode that each needs: {modes_text}.",
             "Bytes that the statistics of each column take in a manifest entry, before "
-            f"compression: {sizes_text}.",
+            f"compression: {entry_sizes_text}.",
             _REWRITTEN,
         ),
         advised=best_variant,
@@ -291,19 +316,23 @@ def mean_entry_bytes(lake: Lake, facts: TableFacts) -> dict[str, float]:
     """The mean bytes of each leaf column's statistics in a manifest entry, over some data files."""
     data_files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files")
     # Bounds may be large: only their lengths come to the driver.
-    bound_length_terms = [
-        f"transform_values({name}, (id, value) -> length(value))" for name in _BOUND_MAPS
+    bound_length_sqls = [
+        f"transform_values({map_name}, (id, value) -> length(value))" for map_name in _BOUND_MAPS
     ]
-    rows = data_files.limit(_SAMPLED).selectExpr(*_NUMBER_MAPS, *bound_length_terms).collect()
-    bytes_by_field = Counter[int]()
-    for row in rows:
-        for map_index, numbers_by_field in enumerate(row):
-            for field_id, number in (numbers_by_field or {}).items():
-                bound_bytes = number if map_index >= len(_NUMBER_MAPS) else 0
-                bytes_by_field[field_id] += (
-                    _avro_bytes(field_id) + _avro_bytes(number) + bound_bytes
+    metrics_rows = (
+        data_files.limit(_SAMPLED).selectExpr(*_NUMBER_MAPS, *bound_length_sqls).collect()
+    )
+    bytes_by_field_id = Counter[int]()
+    for row in metrics_rows:
+        for map_index, numbers_by_field_id in enumerate(row):
+            for field_id, map_number in (numbers_by_field_id or {}).items():
+                bound_bytes = map_number if map_index >= len(_NUMBER_MAPS) else 0
+                bytes_by_field_id[field_id] += (
+                    _avro_bytes(field_id) + _avro_bytes(map_number) + bound_bytes
                 )
-    return {c.name: bytes_by_field[c.field_id] / max(len(rows), 1) for c in facts.columns}
+    return {
+        c.name: bytes_by_field_id[c.field_id] / max(len(metrics_rows), 1) for c in facts.columns
+    }
 
 
 def _avro_bytes(number: int) -> int:
@@ -328,68 +357,81 @@ def _write_metrics(box: Sandbox, properties: Mapping[str, str]) -> None:
 
 
 def _measure_filters(_: str, box: Sandbox, sql_filters: SqlFilters) -> Figures:
-    files_read = mean_plan_figures(box, sql_filters)["data_files"]
-    return {READ: files_read, BYTES_OF: box.observe().manifests.data_bytes}
+    read_file_count = mean_plan_figures(box, sql_filters)["data_files"]
+    return {READ: read_file_count, BYTES_OF: box.observe().manifests.data_bytes}
 
 
 def _advice(
     facts: TableFacts,
-    measured: Measurements,
+    measurements: Measurements,
     best_variant: str | None,
     properties_by_variant: Mapping[str, Mapping[str, str]],
     modes_by_column: Mapping[str, str],
-    entry_sizes: Mapping[str, float],
+    entry_bytes_by_column: Mapping[str, float],
 ) -> tuple[str, list[Change]]:
     """The verdict, and the properties of a variant with the rewrite of existing files."""
-    default_now = facts.properties.get(DEFAULT) or "truncate(16) for the first columns"
+    default_mode_now = facts.properties.get(DEFAULT) or "truncate(16) for the first columns"
     why = (
         f"Statistics of {count(len(unused_columns(facts, modes_by_column)), 'column')} have no use "
         "in any known filter, sort order, partitioning or delete key."
     )
-    if best_variant is None and (old_columns := outdated_columns(facts, entry_sizes)):
-        heaviest_column = max(old_columns, key=lambda column: entry_sizes[column.name])
+    if best_variant is None and (
+        columns_to_rewrite := outdated_columns(facts, entry_bytes_by_column)
+    ):
+        heaviest_column = max(
+            columns_to_rewrite, key=lambda column: entry_bytes_by_column[column.name]
+        )
         rewrite_reason = (
             f"The statistics of {heaviest_column.name} take "
-            f"{size(entry_sizes[heaviest_column.name])} in each manifest entry: its files are "
+            f"{size(entry_bytes_by_column[heaviest_column.name])} in each manifest entry: its files are "
             f"older than its mode {heaviest_column.metrics_mode}."
         )
         return f"Rewrite the existing files. {rewrite_reason}", [
             ddl.rewrite_change(facts, rewrite_reason, None)
         ]
     if best_variant is None:
-        files_read_text = plain_number(measured.value(NOW, READ) or 0)
+        read_files_text = plain_number(measurements.value(NOW, READ) or 0)
         file_count = facts.data.file_count
         verdict = (
-            f"No change: a filter reads {files_read_text} of {count(file_count, 'data file')}, and "
+            f"No change: a filter reads {read_files_text} of {count(file_count, 'data file')}, and "
             "no other metrics mode is worth it."
         )
-        return verdict, [Change(DEFAULT, default_now, default_now, why)]
-    properties = properties_by_variant[best_variant]
-    gain_text = measured.gain_text(NOW, best_variant)
-    property_names = [name.removeprefix("write.metadata.metrics.") for name in properties]
+        return verdict, [Change(DEFAULT, default_mode_now, default_mode_now, why)]
+    advised_properties = properties_by_variant[best_variant]
+    gain_text = measurements.gain_text(NOW, best_variant)
+    property_names = [
+        property_name.removeprefix("write.metadata.metrics.")
+        for property_name in advised_properties
+    ]
     side_effect = _EFFECT if best_variant == USED else None
     if best_variant == BOUNDS:
         why = f"Longer bounds tell values apart{gain_text}."
     if best_variant == SHORT:
-        shorter_modes = shorter_bound_modes(facts, modes_by_column, entry_sizes)
-        heaviest_name = max(shorter_modes, key=lambda name: entry_sizes[name])
+        shorter_modes_by_column = shorter_bound_modes(facts, modes_by_column, entry_bytes_by_column)
+        heaviest_column_name = max(
+            shorter_modes_by_column, key=lambda property_name: entry_bytes_by_column[property_name]
+        )
         gain_text = (
-            f": the statistics of {heaviest_name} take {size(entry_sizes[heaviest_name])} in each "
+            f": the statistics of {heaviest_column_name} take {size(entry_bytes_by_column[heaviest_column_name])} in each "
             "manifest entry"
         )
-        why = f"Filters skip as many files with {shorter_modes[heaviest_name]}."
-    changes = [property_change(facts, properties, why, now=default_now, side_effect=side_effect)]
-    files_read = measured.figure_pair(READ, NOW, best_variant)
+        why = f"Filters skip as many files with {shorter_modes_by_column[heaviest_column_name]}."
+    changes = [
+        property_change(
+            facts, advised_properties, why, now=default_mode_now, side_effect=side_effect
+        )
+    ]
+    read_file_counts = measurements.figure_pair(READ, NOW, best_variant)
     # Without a gain, the next compaction, which rewrites files anyway, is early enough; but entries
     # with large bounds slow down every plan until then.
-    if best_variant == SHORT or (files_read is not None and saves_files(*files_read)):
+    if best_variant == SHORT or (read_file_counts is not None and saves_files(*read_file_counts)):
         rewrite_reason = (
             "New settings apply only to new files; the others keep their metrics until they are "
             "rewritten (rewrite_manifests copies metrics unchanged)."
         )
         changes.append(ddl.rewrite_change(facts, rewrite_reason, None))
-    property_list = first_names(property_names, 3)
+    properties_text = first_names(property_names, 3)
     return (
-        f"Set {count(len(property_names), 'property', 'properties')} ({property_list}){gain_text}.",
+        f"Set {count(len(property_names), 'property', 'properties')} ({properties_text}){gain_text}.",
         changes,
     )

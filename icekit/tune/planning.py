@@ -32,7 +32,7 @@ from icekit.tune.answer import (
     property_change,
     setting_in_force,
 )
-from icekit.tune.experiment import Experiment, Figures, leave_unchanged, mean_plan_figures
+from icekit.tune.experiment import Experiment, Figures, mean_plan_figures, set_up_nothing
 from icekit.tune.filters import SqlFilters
 from icekit.tune.queries import read_filters
 
@@ -77,41 +77,45 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
     lake = trial.lake
     facts = trial.facts
     spark = trial.lake.spark
-    queries = read_filters(lake, facts, options.filters, options.event_log)
-    sql_filters = queries.sql_filters(lake, facts, _MOST_FILTERS)
+    query_filters = read_filters(lake, facts, options.filters, options.event_log)
+    sql_filters = query_filters.sql_filters(lake, facts, _MOST_FILTERS)
     experiment = Experiment(
         trial=trial,
         variants={
-            NOW: leave_unchanged,
-            LOCAL: leave_unchanged,
-            DISTRIBUTED: leave_unchanged,
+            NOW: set_up_nothing,
+            LOCAL: set_up_nothing,
+            DISTRIBUTED: set_up_nothing,
             REWRITTEN: _rewrite_manifests,
         },
         measures=_MEASURES,
     )
     with experiment.open():
-        plan_workload = partial(_plan_filters, sql_filters=sql_filters)
-        experiment.measure("the planning", plan_workload, min_rounds=options.repeats + 1)
-    default_mode = SettingInForce(_MODE, "auto", "the default")
-    mode_in_force = setting_in_force(spark, facts, _SESSION_MODE, _MODE, default_mode)
-    measured = experiment.measured
+        planning_workload = partial(_plan_filters, sql_filters=sql_filters)
+        experiment.measure("the planning", planning_workload, min_rounds=options.repeats + 1)
+    default_mode_setting = SettingInForce(_MODE, "auto", "the default")
+    mode_setting = setting_in_force(spark, facts, _SESSION_MODE, _MODE, default_mode_setting)
+    measurements = experiment.measurements
     changes = (
-        *planning_mode_changes(facts, measured, mode_in_force),
-        manifests_change(facts, measured),
+        *planning_mode_changes(facts, measurements, mode_setting),
+        manifests_change(facts, measurements),
         object_storage_change(facts, storage_of(spark, facts, lake.sql_name(facts.table))),
     )
-    unknown_note = (
+    unknown_filters_note = (
         ""
         if sql_filters
         else " The filters of your queries are not known: full scans were planned."
     )
-    proposed_values = {change.setting: change.proposed for change in changes if change.is_change}
-    advised_variant = REWRITTEN if MANIFESTS in proposed_values else proposed_values.get(_MODE)
+    proposed_by_setting = {
+        change.setting: change.proposed for change in changes if change.is_change
+    }
+    advised_variant = (
+        REWRITTEN if MANIFESTS in proposed_by_setting else proposed_by_setting.get(_MODE)
+    )
     return experiment.answer(
         "planning",
-        _verdict(measured, changes, advised_variant) + unknown_note,
+        _verdict(measurements, changes, advised_variant) + unknown_filters_note,
         changes,
-        (*queries.notes, _session_note(spark)),
+        (*query_filters.notes, _session_note(spark)),
         advised=advised_variant,
     )
 
@@ -125,8 +129,8 @@ def _plan_filters(variant: str, box: Sandbox, sql_filters: SqlFilters) -> Figure
     scan as Spark plans it.
     """
     facts = box.observe()
-    manifests_opened = mean_plan_figures(box, sql_filters)["manifests"]
-    figures = {OPENED: manifests_opened, MANIFESTS: facts.manifests.data_count}
+    opened_manifest_count = mean_plan_figures(box, sql_filters)["manifests"]
+    figures = {OPENED: opened_manifest_count, MANIFESTS: facts.manifests.data_count}
     if facts.data.file_count <= _MOST_FILES:
         is_planning_mode = variant in (LOCAL, DISTRIBUTED)
         mode_settings = (
@@ -145,84 +149,86 @@ def _plan_filters(variant: str, box: Sandbox, sql_filters: SqlFilters) -> Figure
 def _seconds_to_plan(spark: SparkSession, table: Identifier) -> float:
     # Spark plans the scan during optimization, to estimate its size.
     start_seconds = time.monotonic()
-    query = query_execution(spark, f"SELECT * FROM {identifier(*table)}")
-    scan = next(n.scan() for n in walk_plan(query.executedPlan()) if is_scan_of(n, table))
+    execution = query_execution(spark, f"SELECT * FROM {identifier(*table)}")
+    scan = next(n.scan() for n in walk_plan(execution.executedPlan()) if is_scan_of(n, table))
     scan.toBatch().planInputPartitions()
     return time.monotonic() - start_seconds
 
 
 def _session_note(spark: SparkSession) -> str:
     jvm: Any = spark._jvm
-    runtime = jvm.java.lang.Runtime.getRuntime()
-    thread_count = int(jvm.org.apache.iceberg.util.ThreadPools.WORKER_THREAD_POOL_SIZE)
+    jvm_runtime = jvm.java.lang.Runtime.getRuntime()
+    planning_thread_count = int(jvm.org.apache.iceberg.util.ThreadPools.WORKER_THREAD_POOL_SIZE)
     spark_context: Any = spark.sparkContext._jsc.sc()
     max_result_bytes = int(spark_context.conf().getSizeAsBytes("spark.driver.maxResultSize", "1G"))
     # The limit: ``BaseDistributedDataScan``.
     return (
-        f"The driver has {count(int(runtime.availableProcessors()), 'core')}, "
-        f"{size(int(runtime.maxMemory()))} of heap and {count(thread_count, 'planning thread')} "
+        f"The driver has {count(int(jvm_runtime.availableProcessors()), 'core')}, "
+        f"{size(int(jvm_runtime.maxMemory()))} of heap and {count(planning_thread_count, 'planning thread')} "
         f"(iceberg.worker.num-threads); spark.driver.maxResultSize is {size(max_result_bytes)}: "
         "Iceberg plans in the driver below 256 MiB."
     )
 
 
-def _saves_time(measured: Measurements, variant: str) -> bool:
-    plan_seconds = measured.figure_pair(PLANNING, NOW, variant)
-    return plan_seconds is not None and plan_seconds[0] - plan_seconds[1] >= max(
-        _SECONDS, _GAIN * plan_seconds[0]
-    )
+def _saves_time(measurements: Measurements, variant: str) -> bool:
+    seconds_now_and_then = measurements.figure_pair(PLANNING, NOW, variant)
+    return seconds_now_and_then is not None and seconds_now_and_then[0] - seconds_now_and_then[
+        1
+    ] >= max(_SECONDS, _GAIN * seconds_now_and_then[0])
 
 
 def planning_mode_changes(
-    facts: TableFacts, measured: Measurements, mode_in_force: SettingInForce
+    facts: TableFacts, measurements: Measurements, mode_setting: SettingInForce
 ) -> list[Change]:
     """Plan in the other place where that saves a quarter of the time and a second; a session's
     setting takes precedence.
     """
-    mode_now = mode_in_force.value or "auto"
-    plan_seconds = measured.figure_pair(PLANNING, LOCAL, DISTRIBUTED)
-    if plan_seconds is None:
+    mode_now = mode_setting.value or "auto"
+    seconds_of_modes = measurements.figure_pair(PLANNING, LOCAL, DISTRIBUTED)
+    if seconds_of_modes is None:
         return [Change(_MODE, mode_now, mode_now, "The planning modes were not measured.")]
-    local_seconds, distributed_seconds = plan_seconds
+    local_seconds, distributed_seconds = seconds_of_modes
     times_sentence = (
         f"A full scan is planned in {elapsed(local_seconds)} in the driver and in "
         f"{elapsed(distributed_seconds)} on the executors"
     )
     best_mode = LOCAL if local_seconds <= distributed_seconds else DISTRIBUTED
-    if not _saves_time(measured, best_mode):
+    if not _saves_time(measurements, best_mode):
         return [Change(_MODE, mode_now, mode_now, f"{times_sentence}.")]
     property_names = (_DELETE_MODE, _MODE) if facts.has_deletes else (_MODE,)
     properties = dict.fromkeys(property_names, best_mode)
-    why = f"{times_sentence}; it is {mode_now} now ({mode_in_force.origin})."
-    return changes_in_force(facts, mode_in_force, properties, why, now=mode_now)
+    why = f"{times_sentence}; it is {mode_now} now ({mode_setting.origin})."
+    return changes_in_force(facts, mode_setting, properties, why, now=mode_now)
 
 
-def manifests_change(facts: TableFacts, measured: Measurements) -> Change:
+def manifests_change(facts: TableFacts, measurements: Measurements) -> Change:
     """Rewrite the manifests where a query then opens half as many and planning takes a second
     less.
     """
-    manifests_now = f"{facts.manifests.data_count:,}, {size(facts.manifests.data_bytes)}"
-    no_change_because = partial(Change, MANIFESTS, manifests_now, manifests_now)
-    opened_by_query = measured.figure_pair(OPENED, NOW, REWRITTEN)
-    manifests_after = measured.value(REWRITTEN, MANIFESTS)
-    if opened_by_query is None or manifests_after is None:
-        return no_change_because("A rewrite of the manifests was not tried.")
-    opened_before, opened_after = opened_by_query
+    manifests_now_text = f"{facts.manifests.data_count:,}, {size(facts.manifests.data_bytes)}"
+    unchanged = partial(Change, MANIFESTS, manifests_now_text, manifests_now_text)
+    opened_counts = measurements.figure_pair(OPENED, NOW, REWRITTEN)
+    manifest_count_after = measurements.value(REWRITTEN, MANIFESTS)
+    if opened_counts is None or manifest_count_after is None:
+        return unchanged("A rewrite of the manifests was not tried.")
+    opened_count_now, opened_count_after = opened_counts
     why = (
-        f"A query opens {plain_number(opened_before)} of {facts.manifests.data_count:,} data manifests "
-        f"now and {plain_number(opened_after)} of {manifests_after:,} after a rewrite"
+        f"A query opens {plain_number(opened_count_now)} of {facts.manifests.data_count:,} data manifests "
+        f"now and {plain_number(opened_count_after)} of {manifest_count_after:,} after a rewrite"
     )
-    opens_fewer = opened_before - opened_after >= max(_MANIFESTS_SAVED, opened_before / 2)
-    if not (opens_fewer and _saves_time(measured, REWRITTEN)):
-        return no_change_because(
+    is_half_opened = opened_count_now - opened_count_after >= max(
+        _MANIFESTS_SAVED, opened_count_now / 2
+    )
+    if not (is_half_opened and _saves_time(measurements, REWRITTEN)):
+        return unchanged(
             f"{why}. A rewrite is advised if that is half or less, and saves {_SECONDS:g} s or more "
             "of planning."
         )
     sql = ddl.rewrite_manifests_sql(facts.sql_name)
     return Change(
         MANIFESTS,
-        manifests_now,
-        f"{manifests_after:,}",
+        manifests_now_text,
+        f"{manifest_count_after:,}",
         f"{why}. The rewrite does not touch data files.",
         (sql,),
     )
@@ -237,17 +243,17 @@ class TableStorage:
     """
 
     scheme: str
-    file_io: str
+    file_io_class: str
     largest_prefix_share: float
-    gets_per_second: float
+    max_gets_per_second: float
 
     @property
-    def is_at_risk(self) -> bool:
+    def may_be_throttled(self) -> bool:
         """Tell whether one prefix of an object store may get more requests than S3 allows, from its
         share of the files.
         """
-        gets_per_second = self.gets_per_second * self.largest_prefix_share
-        return self.scheme in _OBJECT_STORES and gets_per_second > _GETS_PER_SECOND
+        prefix_gets_per_second = self.max_gets_per_second * self.largest_prefix_share
+        return self.scheme in _OBJECT_STORES and prefix_gets_per_second > _GETS_PER_SECOND
 
 
 def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> TableStorage:
@@ -263,23 +269,23 @@ def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> Tab
     scheme_match = re.match(r"([a-z][a-z0-9+.-]*):", facts.location, re.I)
     return TableStorage(
         scheme=scheme_match[1].lower() if scheme_match else "file",
-        file_io=str(load_table(spark, table).io().getClass().getSimpleName()),
+        file_io_class=str(load_table(spark, table).io().getClass().getSimpleName()),
         largest_prefix_share=float(row.share),
-        gets_per_second=cluster_of(spark).cores / _REQUEST_SECONDS,
+        max_gets_per_second=cluster_of(spark).cores / _REQUEST_SECONDS,
     )
 
 
-def object_storage_change(facts: TableFacts, storage: TableStorage) -> Change:
+def object_storage_change(facts: TableFacts, table_storage: TableStorage) -> Change:
     """Spread files over hashed paths where one prefix may get more requests than S3 allows."""
     property_name = "write.object-storage.enabled"
     value_now = (facts.properties.get(property_name) or "false").lower()
     why = (
-        f"The table is stored on {storage.scheme}: ({storage.file_io}), "
-        f"{percent(storage.largest_prefix_share)} of its files under one prefix; this session's "
-        f"task slots make at most {storage.gets_per_second:,.0f} requests per second. S3 allows "
+        f"The table is stored on {table_storage.scheme}: ({table_storage.file_io_class}), "
+        f"{percent(table_storage.largest_prefix_share)} of its files under one prefix; this session's "
+        f"task slots make at most {table_storage.max_gets_per_second:,.0f} requests per second. S3 allows "
         f"{_GETS_PER_SECOND:,} reads per second for one prefix; file systems have no such limit."
     )
-    if value_now == "true" or not storage.is_at_risk:
+    if value_now == "true" or not table_storage.may_be_throttled:
         return Change(property_name, value_now, value_now, why)
     side_effect = (
         "new files are no longer in one folder per partition; existing files stay where they are "
@@ -290,12 +296,14 @@ def object_storage_change(facts: TableFacts, storage: TableStorage) -> Change:
     )
 
 
-def _verdict(measured: Measurements, changes: Sequence[Change], advised_variant: str | None) -> str:
-    steps = [
+def _verdict(
+    measurements: Measurements, changes: Sequence[Change], advised_variant: str | None
+) -> str:
+    step_texts = [
         "rewrite the manifests" if c.setting == MANIFESTS else f"set {c.setting} to {c.proposed}"
         for c in changes
         if c.is_change
     ]
-    if not steps:
-        return f"No change. A query opens {plain_number(measured.value(NOW, OPENED) or 0)} data manifests."
-    return f"{capitalized(' and '.join(steps))}{measured.gain_text(NOW, advised_variant)}."
+    if not step_texts:
+        return f"No change. A query opens {plain_number(measurements.value(NOW, OPENED) or 0)} data manifests."
+    return f"{capitalized(' and '.join(step_texts))}{measurements.gain_text(NOW, advised_variant)}."

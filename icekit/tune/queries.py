@@ -34,10 +34,10 @@ from icekit.tune.filters import (
     FilterTree,
     SqlFilters,
     column_conditions,
+    filter_sql,
     filters_of,
-    parse,
+    parse_filters,
 )
-from icekit.tune.filters import sql as as_sql
 
 if TYPE_CHECKING:
     from icekit.engine.lake import Lake
@@ -53,17 +53,19 @@ class QueryFilters:
     filters: tuple[Filter, ...]
     notes: tuple[str, ...] = ()
 
-    def sql_filters(self, lake: Lake, facts: TableFacts, max_count: int = 48) -> SqlFilters:
+    def sql_filters(self, lake: Lake, facts: TableFacts, max_filter_count: int = 48) -> SqlFilters:
         """The filters with the greatest weight, with values (of lookups without one, from a sample)
         and their SQL; without those whose value has no literal or is not known.
         """
         lookup_columns = {c for f in self.filters if f.is_unbound for c in f.columns}
         sample_values = draw_sample(lake, facts, sorted(lookup_columns))
-        bound_filters = sorted(bind_values(self.filters, sample_values), key=lambda f: -f.weight)
+        bound_filters = sorted(
+            filters_with_values(self.filters, sample_values), key=lambda f: -f.weight
+        )
         sql_filters = []
-        for f in bound_filters[:max_count]:
+        for f in bound_filters[:max_filter_count]:
             with contextlib.suppress(ValueError, OverflowError):
-                sql_filters.append((f, as_sql(f.tree, facts.by_name)))
+                sql_filters.append((f, filter_sql(f.tree, facts.by_name)))
         return sql_filters
 
 
@@ -71,13 +73,15 @@ def columns_to_sort_by(facts: TableFacts, filters: Sequence[Filter]) -> list[str
     """The columns in filters that rows can be sorted by, and whose values matter, the most used
     first.
     """
-    weights: dict[str, float] = defaultdict(float)
+    weights_by_column: dict[str, float] = defaultdict(float)
     for f in filters:
-        for column in {leaf.column for leaf in column_conditions(f.tree) if leaf.op != NULLS}:
+        for column in {
+            condition.column for condition in column_conditions(f.tree) if condition.op != NULLS
+        }:
             has_bounds = not facts.by_name[column].type.startswith(NO_BOUNDS)
             if has_bounds and order_refusal(facts, "sort", [column]) is None:
-                weights[column] += f.weight
-    return sorted(weights, key=lambda column: -weights[column])
+                weights_by_column[column] += f.weight
+    return sorted(weights_by_column, key=lambda column: -weights_by_column[column])
 
 
 def read_filters(
@@ -96,72 +100,84 @@ def read_filters(
     trees: list[FilterTree] = []
     notes: list[str] = []
     if not (filter_texts or event_log):
-        for column in (c for c in facts.columns if c.name in facts.filter_columns):
-            if lookup_of(column):
-                trees.append(ColumnCondition(column.name, "="))
+        for declared_column in (c for c in facts.columns if c.name in facts.filter_columns):
+            if lookup_of(declared_column):
+                trees.append(ColumnCondition(declared_column.name, "="))
             else:
-                unknown_columns.add(column.name)
-    for text in filter_texts:
-        lookup_leaf = _parse_lookup(facts, text)
-        text_trees = (
-            [lookup_leaf] if lookup_leaf else _pushed_trees(lake, facts, text, unknown_columns)
+                unknown_columns.add(declared_column.name)
+    for filter_text in filter_texts:
+        lookup_condition = _parse_lookup(facts, filter_text)
+        trees_of_text = (
+            [lookup_condition]
+            if lookup_condition
+            else _pushed_trees(lake, facts, filter_text, unknown_columns)
         )
-        trees += text_trees
-        pushed_columns = {leaf.column for tree in text_trees for leaf in column_conditions(tree)}
-        notes += _function_notes(facts, text, pushed_columns)
-    for _, scans in logged_queries(event_log, facts.table) if event_log else ():
-        trees += [_filter_tree(scan, facts.by_name, unknown_columns) for scan in scans]
+        trees += trees_of_text
+        pushed_columns = {
+            condition.column for tree in trees_of_text for condition in column_conditions(tree)
+        }
+        notes += _function_notes(facts, filter_text, pushed_columns)
+    for _, scan_descriptions in logged_queries(event_log, facts.table) if event_log else ():
+        trees += [
+            _filter_tree(scan_description, facts.by_name, unknown_columns)
+            for scan_description in scan_descriptions
+        ]
     notes += (
-        f"Filters on {name} are left out: it was dropped or renamed, or has no bounds by which "
+        f"Filters on {unknown_column} are left out: it was dropped or renamed, or has no bounds by which "
         "Iceberg skips files."
-        for name in sorted(unknown_columns)
+        for unknown_column in sorted(unknown_columns)
     )
-    if unfiltered_count := trees.count(ANYTHING):
+    if unfiltered_query_count := trees.count(ANYTHING):
         notes.append(
-            f"{count(unfiltered_count, 'query', 'queries')} had no filter by which bounds of "
+            f"{count(unfiltered_query_count, 'query', 'queries')} had no filter by which bounds of "
             "columns can skip files: none at all, one on a function of a column, or one on buckets "
             "or with <> or NOT IN, which may still skip files by partition."
         )
     return QueryFilters(filters_by_frequency(trees), tuple(notes))
 
 
-def _parse_lookup(facts: TableFacts, text: str) -> ColumnCondition | None:
+def _parse_lookup(facts: TableFacts, lookup_text: str) -> ColumnCondition | None:
     """The condition of a text such as ``id = ?``; None for other texts."""
-    name, _, value = text.rpartition("=")
-    named_columns = (c for c in facts.columns if name.strip() in {c.name, identifier(*c.names)})
-    column = next(named_columns, None) if value.strip() == "?" else None
+    column_text, _, value_text = lookup_text.rpartition("=")
+    named_columns = (
+        c for c in facts.columns if column_text.strip() in {c.name, identifier(*c.names)}
+    )
+    column = next(named_columns, None) if value_text.strip() == "?" else None
     return ColumnCondition(column.name, "=") if column and lookup_of(column) else None
 
 
 def _pushed_trees(
-    lake: Lake, facts: TableFacts, text: str, unknown_columns: set[str]
+    lake: Lake, facts: TableFacts, filter_text: str, unknown_columns: set[str]
 ) -> list[FilterTree]:
     """A predicate or a query as Spark pushes it to Iceberg; one tree for each scan of the table."""
     table_name = lake.sql_name(facts.table)
-    is_query = re.match(r"\s*(SELECT|WITH)\b", text, re.I) is not None
+    is_query = re.match(r"\s*(SELECT|WITH)\b", filter_text, re.I) is not None
     with session_in_catalog(lake) as spark:
-        query = text
+        query_sql = filter_text
         if not is_query:
-            condition = read_predicate(spark, spark.table(identifier(*table_name)), text)
-            query = f"SELECT * FROM {identifier(*table_name)} WHERE {condition}"
-        execution = query_execution(spark, query)
+            condition_sql = read_predicate(spark, spark.table(identifier(*table_name)), filter_text)
+            query_sql = f"SELECT * FROM {identifier(*table_name)} WHERE {condition_sql}"
+        execution = query_execution(spark, query_sql)
         # A WITH may precede a DELETE.
         if is_command(spark, execution):
             raise ParameterError(
-                f"{text!r} is not a query but a statement that changes data; give a SELECT, or a "
+                f"{filter_text!r} is not a query but a statement that changes data; give a SELECT, or a "
                 "predicate."
             )
-        scans = [
+        scan_descriptions = [
             str(n.scan().description())
             for n in walk_plan(execution.executedPlan())
             if is_scan_of(n, table_name)
         ]
-    if is_query and not scans:
+    if is_query and not scan_descriptions:
         raise ParameterError(
-            f"{text!r} does not read {display_name(facts.table)}; give a query of this table, or "
+            f"{filter_text!r} does not read {display_name(facts.table)}; give a query of this table, or "
             "a predicate."
         )
-    return [_filter_tree(scan, facts.by_name, unknown_columns) for scan in scans or [""]]
+    return [
+        _filter_tree(scan_description, facts.by_name, unknown_columns)
+        for scan_description in scan_descriptions or [""]
+    ]
 
 
 # Functions of times for which Iceberg has a transform. (Spark's month, day and hour are those
@@ -169,30 +185,30 @@ def _pushed_trees(
 _TIME_FUNCTION = re.compile(r"(?<![.\w`])(year|date|to_date)\s*\(\s*([\w.`]+)\s*\)", re.I)
 
 
-def _function_notes(facts: TableFacts, text: str, pushed_columns: Set[str]) -> Iterator[str]:
+def _function_notes(facts: TableFacts, filter_text: str, pushed_columns: Set[str]) -> Iterator[str]:
     """What to write in place of a function of a time column, which does not reach Iceberg; of
     ``pushed_columns`` some condition does: Spark makes a range of most dates, but of no
     year.
     """
-    for function, term in dict.fromkeys(_TIME_FUNCTION.findall(text)):
-        column = facts.by_name.get(term.replace("`", ""))
-        is_year = function.lower() == "year"
+    for function_name, column_sql in dict.fromkeys(_TIME_FUNCTION.findall(filter_text)):
+        column = facts.by_name.get(column_sql.replace("`", ""))
+        is_year = function_name.lower() == "year"
         if column is None or (column.name in pushed_columns and not is_year):
             continue
         if column.type.startswith(("date", "timestamp")):
-            transform_text = (
-                f"years({term}), which counts from 1970" if is_year else f"days({term})"
+            transform_call = (
+                f"years({column_sql}), which counts from 1970" if is_year else f"days({column_sql})"
             )
             yield (
-                f"{function}({term}) does not reach Iceberg, so it skips nothing. A range of "
-                f"{term} does, and so does {identifier(facts.catalog)}.system.{transform_text}."
+                f"{function_name}({column_sql}) does not reach Iceberg, so it skips nothing. A range of "
+                f"{column_sql} does, and so does {identifier(facts.catalog)}.system.{transform_call}."
             )
 
 
-def _filter_tree(description: str, columns: Columns, unknown_columns: set[str]) -> FilterTree:
+def _filter_tree(scan_description: str, columns: Columns, unknown_columns: set[str]) -> FilterTree:
     """The filters of a scan as a tree, from Iceberg's description of it."""
     try:
-        return parse(filters_of(description), columns, unknown_columns)
+        return parse_filters(filters_of(scan_description), columns, unknown_columns)
     except ValueError:
         # Another version of Iceberg may describe a filter differently; then nothing is known about
         # it.
@@ -203,21 +219,21 @@ def filters_by_frequency(trees: Iterable[FilterTree]) -> tuple[Filter, ...]:
     """Filters, most frequent first: equal ones become one, and of those that differ only in their
     values :data:`MOST_VALUES` are kept, with the weight of all of their kind.
     """
-    shape_counts: Counter[object] = Counter()
-    trees_by_shape: dict[object, Counter[FilterTree]] = {}
+    counts_by_shape: Counter[object] = Counter()
+    tree_counts_by_shape: dict[object, Counter[FilterTree]] = {}
     for tree in trees:
         if tree != ANYTHING:
-            shape = tuple((leaf.column, leaf.op) for leaf in column_conditions(tree))
-            tree_counts = trees_by_shape.setdefault(shape, Counter())
-            shape_counts[shape] += 1
-            if tree in tree_counts or len(tree_counts) < MOST_VALUES:
-                tree_counts[tree] += 1
-    filters = (
-        Filter(tree, tree_count * shape_counts[shape] / tree_counts.total())
-        for shape, tree_counts in trees_by_shape.items()
-        for tree, tree_count in tree_counts.items()
+            shape = tuple((condition.column, condition.op) for condition in column_conditions(tree))
+            counts_by_tree = tree_counts_by_shape.setdefault(shape, Counter())
+            counts_by_shape[shape] += 1
+            if tree in counts_by_tree or len(counts_by_tree) < MOST_VALUES:
+                counts_by_tree[tree] += 1
+    weighted_filters = (
+        Filter(tree, tree_count * counts_by_shape[shape] / counts_by_tree.total())
+        for shape, counts_by_tree in tree_counts_by_shape.items()
+        for tree, tree_count in counts_by_tree.items()
     )
-    return tuple(sorted(filters, key=lambda f: -f.weight))
+    return tuple(sorted(weighted_filters, key=lambda f: -f.weight))
 
 
 #: The number of lookups that replace a filter without values.
@@ -235,7 +251,7 @@ def draw_sample(
     facts: TableFacts,
     columns: Sequence[str],
     *,
-    row_count: int = 20_000,
+    sampled_row_count: int = 20_000,
     sample_bytes: int = 1 << 30,
 ) -> ValuesByColumn:
     """About ``row_count`` rows, drawn evenly from all files, or from files across the table if all
@@ -246,32 +262,34 @@ def draw_sample(
     that each run on a snapshot draws the same ones, however Spark reads them.
     """
     if facts.snapshot_id is None or not columns:
-        return {name: [] for name in columns}
-    scanned_rows = facts.data.record_count * min(
+        return {column_name: [] for column_name in columns}
+    scanned_row_count = facts.data.record_count * min(
         1.0, sample_bytes / max(facts.data.size_in_bytes, 1)
     )
-    row_share = min(1.0, row_count / max(scanned_rows, 1))
-    column_terms = []
-    for column_number, name in enumerate(columns):
-        column = facts.by_name[name]
+    row_share = min(1.0, sampled_row_count / max(scanned_row_count, 1))
+    column_sqls = []
+    for column_number, column_name in enumerate(columns):
+        column = facts.by_name[column_name]
         type_name = column.type.partition("[")[0]
         value_sql = scalar_sql(identifier(*column.names), _SPARK_TYPES.get(type_name, type_name))
-        column_terms.append(f"{value_sql} AS c{column_number}")
-    arrow_table = arrow_of(
+        column_sqls.append(f"{value_sql} AS c{column_number}")
+    sample_table = arrow_of(
         lake.spark.sql(
-            f"SELECT {', '.join(column_terms)}, _file AS f, _pos AS p FROM "
+            f"SELECT {', '.join(column_sqls)}, _file AS f, _pos AS p FROM "
             f"{identifier(*lake.sql_name(facts.table))} WHERE "
             f"{sampled_files_filter(lake, facts, sample_bytes)} AND pmod(xxhash64(_file, _pos, {_SEED}), "
             f"{_HASHES}) < {round(row_share * _HASHES)}"
         )
     ).sort_by([("f", "ascending"), ("p", "ascending")])
     return {
-        name: arrow_table.column(column_number).drop_null().to_pylist()
-        for column_number, name in enumerate(columns)
+        column_name: sample_table.column(column_number).drop_null().to_pylist()
+        for column_number, column_name in enumerate(columns)
     }
 
 
-def bind_values(filters: Iterable[Filter], sample_values: ValuesByColumn) -> Iterator[Filter]:
+def filters_with_values(
+    filters: Iterable[Filter], sample_values: ValuesByColumn
+) -> Iterator[Filter]:
     """The filters with values: a lookup without one becomes :data:`DRAWS` lookups of values drawn
     from a sample, which share its weight.
 
@@ -279,12 +297,13 @@ def bind_values(filters: Iterable[Filter], sample_values: ValuesByColumn) -> Ite
     """
     random_source = random.Random(_SEED)
     for f in filters:
-        column = f.columns[0]
-        values = sample_values.get(column) if f.is_unbound else None
-        if values:
+        lookup_column = f.columns[0]
+        column_values = sample_values.get(lookup_column) if f.is_unbound else None
+        if column_values:
             for _ in range(DRAWS):
                 yield Filter(
-                    ColumnCondition(column, "=", (random_source.choice(values),)), f.weight / DRAWS
+                    ColumnCondition(lookup_column, "=", (random_source.choice(column_values),)),
+                    f.weight / DRAWS,
                 )
         else:
             yield f

@@ -44,49 +44,51 @@ class Statement:
     sql: str
     target: Identifier
     branch: str | None
-    alias: str | None
-    condition: str | None
-    source: str | None
+    target_alias: str | None
+    condition_sql: str | None
+    source_sql: str | None
     with_clause: str
     has_not_matched_by_source: bool
     _target_span: slice
     _condition_span: slice | None
 
-    def on(self, table: Identifier) -> str:
+    def sql_for(self, table: Identifier) -> str:
         """The same statement aimed at another table, named with its catalog, such as a clone.
 
         Sub-queries that read the target by its name go on reading the table itself. Without an
         alias the other table gets the last name of the target as its alias, so Spark refuses
         columns that are qualified by more of its name.
         """
-        name = identifier(*self.with_branch(table))
-        if self.alias is None:
-            name += f" AS {identifier(*self.qualifier)}"
-        return _replaced(self.sql, self._target_span, name)
+        target_sql = identifier(*self.with_branch(table))
+        if self.target_alias is None:
+            target_sql += f" AS {identifier(*self.qualifier)}"
+        return _with_span_replaced(self.sql, self._target_span, target_sql)
 
     def with_branch(self, table: Identifier) -> Identifier:
         """A table's name with the branch that this statement writes to."""
         return (*table, f"{_BRANCH}{self.branch}") if self.branch else table
 
-    def with_condition(self, predicate: str) -> str:
+    def sql_with_condition(self, predicate: str) -> str:
         """The statement with one more condition beside its own: ``(its own) AND (predicate)``.
 
         A statement without a WHERE gets one. :func:`narrow_statement` also checks what came out.
         """
         if self._condition_span is None:
             return f"{self.sql}\nWHERE {predicate}"
-        return _replaced(self.sql, self._condition_span, f"({self.condition}) AND ({predicate})")
+        return _with_span_replaced(
+            self.sql, self._condition_span, f"({self.condition_sql}) AND ({predicate})"
+        )
 
     @property
     def qualifier(self) -> Identifier:
         """What columns of the target are qualified by in this statement, as parts of a name."""
-        return (self.alias or self.with_branch(self.target)[-1],)
+        return (self.target_alias or self.with_branch(self.target)[-1],)
 
 
 _NO_STATEMENT = "The text has no statement; give one MERGE, UPDATE or DELETE."
 
 
-def read_statement_file(path: str) -> str:
+def read_statement_file(file_path: str) -> str:
     """The text of a file, or of standard input for ``-``.
 
     Raises :class:`~icekit.common.errors.ParameterError`, and
@@ -94,18 +96,20 @@ def read_statement_file(path: str) -> str:
     like the history's.
     """
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        statement_text = (
+            sys.stdin.read() if file_path == "-" else Path(file_path).read_text(encoding="utf-8")
+        )
     except (OSError, UnicodeDecodeError) as error:
         raise ParameterError(
-            f"{path} cannot be read as text ({type(error).__name__}); give a file with one "
+            f"{file_path} cannot be read as text ({type(error).__name__}); give a file with one "
             "statement."
         ) from None
-    if not text.strip():
+    if not statement_text.strip():
         raise StatementRefused(_NO_STATEMENT)
-    return text
+    return statement_text
 
 
-def parse(spark: SparkSession, sql: str) -> Statement:
+def parse_statement(spark: SparkSession, sql: str) -> Statement:
     """Read one MERGE, UPDATE or DELETE of an Iceberg table; nothing is run.
 
     Names are resolved as Spark does: by the session's current catalog and namespace, and a
@@ -116,27 +120,27 @@ def parse(spark: SparkSession, sql: str) -> Statement:
     """
     require_classic(spark)
     jvm: Any = spark._jvm
-    variables = jvm.org.apache.spark.sql.internal.VariableSubstitution()
-    text = str(variables.substitute(sql)).strip().rstrip("; \t\r\n")
-    if not text:
+    variable_substitution = jvm.org.apache.spark.sql.internal.VariableSubstitution()
+    statement_sql = str(variable_substitution.substitute(sql)).strip().rstrip("; \t\r\n")
+    if not statement_sql:
         raise StatementRefused(_NO_STATEMENT)
-    plan = _parsed(spark, text, "parsePlan")
-    if node_class(plan) == "UnresolvedWith":
-        plan = plan.child()
-    plan_kind = node_class(plan)
+    parsed_plan = _parse_with(spark, statement_sql, "parsePlan")
+    if node_class(parsed_plan) == "UnresolvedWith":
+        parsed_plan = parsed_plan.child()
+    plan_kind = node_class(parsed_plan)
     if plan_kind not in _KINDS:
         raise StatementRefused(
             f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {plan_kind}); give one of "
             "these."
         )
-    tree = _SyntaxTree(spark, text)
-    if tree.has_errors or node_class(tree.change) != plan_kind:
+    syntax_tree = _SyntaxTree(spark, statement_sql)
+    if syntax_tree.has_errors or node_class(syntax_tree.change_node) != plan_kind:
         raise StatementRefused(
             f"Only this session's parser settings allow the syntax of this {_KINDS[plan_kind]}; "
             "write it as plain Spark SQL, with names in backticks, or reset "
             "spark.sql.ansi.enforceReservedKeywords and doubleQuotedIdentifiers."
         )
-    return _statement(spark, plan, tree)
+    return _statement(spark, parsed_plan, syntax_tree)
 
 
 def literal_count(spark: SparkSession, statement: Statement) -> int:
@@ -151,15 +155,17 @@ def narrow_statement(spark: SparkSession, statement: Statement, predicate: str) 
     else.
     """
     # By itself too: "a) OR (b" would pass for a condition between the parentheses put around it.
-    _parsed(spark, predicate, "parseExpression")
-    new_statement = parse(spark, statement.with_condition(predicate))
+    _parse_with(spark, predicate, "parseExpression")
+    new_statement = parse_statement(spark, statement.sql_with_condition(predicate))
     expected_condition = (
-        predicate if statement.condition is None else f"({statement.condition}) AND ({predicate})"
+        predicate
+        if statement.condition_sql is None
+        else f"({statement.condition_sql}) AND ({predicate})"
     )
-    unchanged_parts = attrgetter("kind", "target", "branch", "alias", "source")
+    parts_to_keep = attrgetter("kind", "target", "branch", "target_alias", "source_sql")
     if (
-        unchanged_parts(new_statement) != unchanged_parts(statement)
-        or new_statement.condition != expected_condition
+        parts_to_keep(new_statement) != parts_to_keep(statement)
+        or new_statement.condition_sql != expected_condition
     ):
         raise StatementRefused(
             f"Adding {predicate} changed more than the condition of the statement; add it by hand."
@@ -174,32 +180,34 @@ class _SyntaxTree:
 
     def __init__(self, spark: SparkSession, sql: str) -> None:
         jvm: Any = spark._jvm
-        generated = jvm.org.apache.spark.sql.catalyst.parser
-        antlr = jvm.org.antlr.v4.runtime
-        characters = generated.UpperCaseCharStream(antlr.CharStreams.fromString(sql))
-        lexer = generated.SqlBaseLexer(characters)
-        lexer.removeErrorListeners()
-        parser = generated.SqlBaseParser(antlr.CommonTokenStream(lexer))
-        parser.removeErrorListeners()
-        root = parser.singleStatement()
+        parser_package = jvm.org.apache.spark.sql.catalyst.parser
+        antlr_package = jvm.org.antlr.v4.runtime
+        character_stream = parser_package.UpperCaseCharStream(
+            antlr_package.CharStreams.fromString(sql)
+        )
+        spark_lexer = parser_package.SqlBaseLexer(character_stream)
+        spark_lexer.removeErrorListeners()
+        spark_parser = parser_package.SqlBaseParser(antlr_package.CommonTokenStream(spark_lexer))
+        spark_parser.removeErrorListeners()
+        root_node = spark_parser.singleStatement()
         self.sql = sql
-        self.has_errors = int(parser.getNumberOfSyntaxErrors()) > 0
-        self._statement: Any = root.getChild(0)
-        self._literals: Any = antlr.tree.Trees.findAllRuleNodes(
-            root, generated.SqlBaseParser.RULE_constant
+        self.has_errors = int(spark_parser.getNumberOfSyntaxErrors()) > 0
+        self._statement: Any = root_node.getChild(0)
+        self._literals: Any = antlr_package.tree.Trees.findAllRuleNodes(
+            root_node, parser_package.SqlBaseParser.RULE_constant
         )
 
     @property
-    def change(self) -> Any:
+    def change_node(self) -> Any:
         """The MERGE, UPDATE or DELETE without a WITH before it; another node for what is none."""
-        is_change = node_class(self._statement) == "DmlStatement"
-        return self._statement.dmlStatementNoWith() if is_change else self._statement
+        has_statement_wrapper = node_class(self._statement) == "DmlStatement"
+        return self._statement.dmlStatementNoWith() if has_statement_wrapper else self._statement
 
     @property
     def with_clause(self) -> str:
         """The WITH before the statement as it is written; empty where there is none."""
-        clause = self._statement.ctes()
-        return self.sql[self.span(clause)] if clause is not None else ""
+        with_node = self._statement.ctes()
+        return self.sql[self.span(with_node)] if with_node is not None else ""
 
     def literal_count(self) -> int:
         return int(self._literals.size())
@@ -213,93 +221,93 @@ def _span(first_token: Any, last_token: Any) -> slice:
     return slice(int(first_token.getStartIndex()), int(last_token.getStopIndex()) + 1)
 
 
-def _replaced(text: str, span: slice, replacement: str) -> str:
-    return text[: span.start] + replacement + text[span.stop :]
+def _with_span_replaced(original_text: str, replaced_span: slice, replacement: str) -> str:
+    return original_text[: replaced_span.start] + replacement + original_text[replaced_span.stop :]
 
 
-def _parsed(spark: SparkSession, text: str, method: str) -> Any:
+def _parse_with(spark: SparkSession, sql_text: str, parser_method: str) -> Any:
     """What a method of Spark's parser makes of a text, before names are resolved; raises
     StatementRefused for what it does not take.
     """
-    session: Any = spark._jsparkSession
+    java_session: Any = spark._jsparkSession
     with refuse_on_error("parse", "Fix it and try again."):
-        return getattr(session.sessionState().sqlParser(), method)(text)
+        return getattr(java_session.sessionState().sqlParser(), parser_method)(sql_text)
 
 
-def _statement(spark: SparkSession, plan: Any, tree: _SyntaxTree) -> Statement:
+def _statement(spark: SparkSession, parsed_plan: Any, syntax_tree: _SyntaxTree) -> Statement:
     """The statement of a plan that Spark has parsed, with what its text says."""
-    statement_kind = _KINDS[node_class(plan)]
-    node = tree.change
-    source = None
+    statement_kind = _KINDS[node_class(parsed_plan)]
+    change_node = syntax_tree.change_node
+    source_sql = None
     has_not_matched_by_source = False
     if statement_kind == "MERGE":
-        target_node = node.identifierReference(0)
-        condition_node = node.booleanExpression()
-        source_name = node.identifierReference(1)
+        target_node = change_node.identifierReference(0)
+        condition_node = change_node.booleanExpression()
+        source_name = change_node.identifierReference(1)
         first_token = (
-            node.LEFT_PAREN().getSymbol() if source_name is None else source_name.getStart()
+            change_node.LEFT_PAREN().getSymbol() if source_name is None else source_name.getStart()
         )
         # An alias that is not there ends with the token before it.
-        source = tree.sql[_span(first_token, node.tableAlias(1).getStop())]
-        has_not_matched_by_source = not plan.notMatchedBySourceActions().isEmpty()
+        source_sql = syntax_tree.sql[_span(first_token, change_node.tableAlias(1).getStop())]
+        has_not_matched_by_source = not parsed_plan.notMatchedBySourceActions().isEmpty()
     else:
-        target_node = node.identifierReference()
-        where_node = node.whereClause()
+        target_node = change_node.identifierReference()
+        where_node = change_node.whereClause()
         condition_node = where_node.booleanExpression() if where_node is not None else None
-    target_plan = plan.children().apply(0)
-    alias = None
+    target_plan = parsed_plan.children().apply(0)
+    target_alias = None
     if node_class(target_plan) == "SubqueryAlias":
-        alias = str(target_plan.alias())
+        target_alias = str(target_plan.alias())
         target_plan = target_plan.child()
-    target_span = tree.span(target_node)
+    target_span = syntax_tree.span(target_node)
     if node_class(target_plan) != "UnresolvedRelation":
         raise StatementRefused(
-            f"The target of this {statement_kind} is not a plain name but {tree.sql[target_span]}; "
+            f"The target of this {statement_kind} is not a plain name but {syntax_tree.sql[target_span]}; "
             "write the table's name."
         )
-    parts = tuple(map(str, elements(target_plan.multipartIdentifier())))
-    target, branch = _table_and_branch(spark, parts)
-    condition_span = tree.span(condition_node) if condition_node is not None else None
+    name_parts = tuple(map(str, elements(target_plan.multipartIdentifier())))
+    target, branch = _table_and_branch(spark, name_parts)
+    condition_span = syntax_tree.span(condition_node) if condition_node is not None else None
     return Statement(
         kind=statement_kind,
-        sql=tree.sql,
+        sql=syntax_tree.sql,
         target=target,
         branch=branch,
-        alias=alias,
-        condition=tree.sql[condition_span] if condition_span else None,
-        source=source,
-        with_clause=tree.with_clause,
+        target_alias=target_alias,
+        condition_sql=syntax_tree.sql[condition_span] if condition_span else None,
+        source_sql=source_sql,
+        with_clause=syntax_tree.with_clause,
         has_not_matched_by_source=has_not_matched_by_source,
         _target_span=target_span,
         _condition_span=condition_span,
     )
 
 
-def _table_and_branch(spark: SparkSession, parts: Identifier) -> tuple[Identifier, str | None]:
+def _table_and_branch(spark: SparkSession, name_parts: Identifier) -> tuple[Identifier, str | None]:
     """The table that a name stands for, with its catalog, and the branch it names."""
     jvm: Any = spark._jvm
-    session: Any = spark._jsparkSession
-    if session.sessionState().catalog().isTempView(scala_seq(spark, parts)):
+    java_session: Any = spark._jsparkSession
+    if java_session.sessionState().catalog().isTempView(scala_seq(spark, name_parts)):
         raise StatementRefused(
-            f"{display_name(parts)} is a temporary view, which cannot be written to. Give the "
+            f"{display_name(name_parts)} is a temporary view, which cannot be written to. Give the "
             "Iceberg table that the view reads."
         )
-    with explain_errors(("", *parts)):
-        resolved = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
-            session, list(parts)
+    with explain_errors(("", *name_parts)):
+        resolved_identifier = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
+            java_session, list(name_parts)
         )
-        name: Identifier = (
-            str(resolved.catalog().name()),
-            *map(str, resolved.identifier().namespace()),
-            str(resolved.identifier().name()),
+        full_name: Identifier = (
+            str(resolved_identifier.catalog().name()),
+            *map(str, resolved_identifier.identifier().namespace()),
+            str(resolved_identifier.identifier().name()),
         )
-    table: Identifier = name
+    table: Identifier = full_name
     branch: str | None = None
-    if name[-1].startswith(_BRANCH) and len(name) > 2:
+    if full_name[-1].startswith(_BRANCH) and len(full_name) > 2:
         with contextlib.suppress(Exception):
-            load_table(spark, name[:-1])
-            table = name[:-1]
-            branch = name[-1].removeprefix(_BRANCH)
+            load_table(spark, full_name[:-1])
+            table = full_name[:-1]
+            branch = full_name[-1].removeprefix(_BRANCH)
     with explain_errors(table):
         load_table(spark, table)
     return table, branch

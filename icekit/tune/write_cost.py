@@ -24,7 +24,7 @@ class WriteMode:
 
     mode: str
     format_version: int
-    granularity: str = ""
+    delete_granularity: str = ""
 
     @property
     def is_copy_on_write(self) -> bool:
@@ -34,7 +34,7 @@ class WriteMode:
     def properties(self, *operations: str) -> dict[str, str]:
         """The table properties of the mode for some operations."""
         granularity_property = (
-            {"write.delete.granularity": self.granularity} if self.granularity else {}
+            {"write.delete.granularity": self.delete_granularity} if self.delete_granularity else {}
         )
         return {
             **granularity_property,
@@ -47,8 +47,8 @@ class WriteMode:
         if self.is_copy_on_write:
             return COPY_ON_WRITE
         return (
-            f"position deletes per {self.granularity}"
-            if self.granularity
+            f"position deletes per {self.delete_granularity}"
+            if self.delete_granularity
             else f"deletion vectors (v{self.format_version})"
         )
 
@@ -66,56 +66,58 @@ class ModeCosts:
     write_seconds: float
     scan_seconds: float
     data_file_count: int
-    open_seconds: float = 0.0
-    touched_share: float = 0.0
+    seconds_per_delete_file: float = 0.0
+    touched_share_per_commit: float = 0.0
     compaction_seconds: float = 0.0
-    trial_commits: int = 1
-    write_error: float = 0.0
-    open_error: float = 0.0
+    trial_commit_count: int = 1
+    write_error_seconds: float = 0.0
+    error_seconds_per_delete_file: float = 0.0
 
     def reached_share(self, commit_count: int) -> float:
         """The share of the data files that so many commits reach, if each draws its files again."""
-        return float(1 - (1 - min(self.touched_share, 1.0)) ** commit_count)
+        return float(1 - (1 - min(self.touched_share_per_commit, 1.0)) ** commit_count)
 
-    def delete_file_opens(self, commit_count: int) -> float:
+    def delete_files_opened(self, commit_count: int) -> float:
         """The delete files that a scan opens after so many commits: position deletes pile up, and
         a data file has at most one vector.
         """
         return self.data_file_count * (
-            self.touched_share * commit_count
-            if self.mode.granularity
+            self.touched_share_per_commit * commit_count
+            if self.mode.delete_granularity
             else self.reached_share(commit_count)
         )
 
-    def cost_per_read(self, commits_per_compaction: int) -> float:
+    def seconds_per_read(self, commits_per_compaction: int) -> float:
         """What a read costs, on average over a cycle of this many commits."""
-        mean_opens = (
-            sum(map(self.delete_file_opens, range(1, commits_per_compaction + 1)))
+        mean_delete_files_opened = (
+            sum(map(self.delete_files_opened, range(1, commits_per_compaction + 1)))
             / commits_per_compaction
         )
-        return self.scan_seconds + self.open_seconds * mean_opens
+        return self.scan_seconds + self.seconds_per_delete_file * mean_delete_files_opened
 
-    def cost_per_commit(self, reads: float, commits_per_compaction: int) -> float:
+    def seconds_per_commit(self, reads_per_commit: float, commits_per_compaction: int) -> float:
         """What a commit costs, on average over a cycle of this many commits, with the reads that
         follow it.
         """
-        compaction_seconds = (
+        cycle_compaction_seconds = (
             self.compaction_seconds
             * self.reached_share(commits_per_compaction)
-            / (self.reached_share(self.trial_commits) or 1.0)
+            / (self.reached_share(self.trial_commit_count) or 1.0)
         )
         return (
             self.write_seconds
-            + reads * self.cost_per_read(commits_per_compaction)
-            + compaction_seconds / commits_per_compaction
+            + reads_per_commit * self.seconds_per_read(commits_per_compaction)
+            + cycle_compaction_seconds / commits_per_compaction
         )
 
     def with_error(self, sign: int) -> ModeCosts:
         """The costs at the upper (1) or lower (-1) end of what repeats differed by."""
         return replace(
             self,
-            write_seconds=max(0.0, self.write_seconds + sign * self.write_error),
-            open_seconds=max(0.0, self.open_seconds + sign * self.open_error),
+            write_seconds=max(0.0, self.write_seconds + sign * self.write_error_seconds),
+            seconds_per_delete_file=max(
+                0.0, self.seconds_per_delete_file + sign * self.error_seconds_per_delete_file
+            ),
         )
 
 
@@ -125,43 +127,48 @@ class BreakEven:
     never does; between ``low`` and ``high`` by repeats.
     """
 
-    reads: float
+    reads_per_commit: float
     low: float
     high: float
 
-    def is_close(self, reads: float) -> bool:
+    def is_close(self, reads_per_commit: float) -> bool:
         """Tell whether this many reads are too close to say which mode is cheaper."""
-        return self.low < self.high and self.low <= reads <= self.high
+        return self.low < self.high and self.low <= reads_per_commit <= self.high
 
     def __str__(self) -> str:
-        if math.isinf(self.reads):
+        if math.isinf(self.reads_per_commit):
             return "merge-on-read is cheaper at any number of reads"
-        if not self.reads:
+        if not self.reads_per_commit:
             return "copy-on-write is cheaper at any number of reads"
-        reads_text = (
-            f"copy-on-write is cheaper above {plain_number(self.reads, 2)} reads per commit"
-        )
+        break_even_text = f"copy-on-write is cheaper above {plain_number(self.reads_per_commit, 2)} reads per commit"
         if self.low >= self.high:
-            return reads_text
+            return break_even_text
         if not math.isinf(self.high):
-            interval_text = f"between {plain_number(self.low, 2)} and {plain_number(self.high, 2)}"
+            interval_clause = (
+                f"between {plain_number(self.low, 2)} and {plain_number(self.high, 2)}"
+            )
         elif self.low:
-            interval_text = f"at least {plain_number(self.low, 2)}"
+            interval_clause = f"at least {plain_number(self.low, 2)}"
         else:
-            return f"{reads_text} (repeated measurements differ too much for a range)"
-        return f"{reads_text} ({interval_text} by repeated measurements)"
+            return f"{break_even_text} (repeated measurements differ too much for a range)"
+        return f"{break_even_text} ({interval_clause} by repeated measurements)"
 
 
-def total_cost(costs: ModeCosts, reads: float, commits_per_compaction: int | None) -> float:
+def commit_and_read_seconds(
+    mode_costs: ModeCosts, reads_per_commit: float, commits_per_compaction: int | None
+) -> float:
     """What a commit costs with its reads, with so many commits between compactions
     (None: the cheapest number).
     """
     cycle_lengths = [commits_per_compaction] if commits_per_compaction else _CYCLES
-    return min(costs.cost_per_commit(reads, cycle) for cycle in cycle_lengths)
+    return min(
+        mode_costs.seconds_per_commit(reads_per_commit, cycle_length)
+        for cycle_length in cycle_lengths
+    )
 
 
 def break_even_reads(
-    copying: ModeCosts, merging: ModeCosts, commits_per_compaction: int | None
+    copying_costs: ModeCosts, merging_costs: ModeCosts, commits_per_compaction: int | None
 ) -> float:
     """Reads per commit above which copy-on-write costs less, with this many commits between
     compactions (None: the cheapest number).
@@ -169,9 +176,13 @@ def break_even_reads(
     Costs grow evenly with the reads. With the cheapest number, copy-on-write has to beat each.
     """
 
-    def reads_at_equal_cost(cycle: int) -> float:
-        write_seconds_saved = copying.cost_per_commit(0, cycle) - merging.cost_per_commit(0, cycle)
-        extra_read_seconds = merging.cost_per_read(cycle) - copying.cost_per_read(cycle)
+    def reads_at_equal_cost(cycle_length: int) -> float:
+        write_seconds_saved = copying_costs.seconds_per_commit(
+            0, cycle_length
+        ) - merging_costs.seconds_per_commit(0, cycle_length)
+        extra_read_seconds = merging_costs.seconds_per_read(
+            cycle_length
+        ) - copying_costs.seconds_per_read(cycle_length)
         if write_seconds_saved <= 0:
             return 0.0
         return (
@@ -186,26 +197,27 @@ def break_even_reads(
 
 
 def break_even_of_modes(
-    costs: Sequence[ModeCosts], commits_per_compaction: int | None
+    costs_of_modes: Sequence[ModeCosts], commits_per_compaction: int | None
 ) -> BreakEven | None:
     """The break-even point of copy-on-write and the merge-on-read mode that holds out longest; None
     unless both were measured.
     """
-    copying_costs = next((c for c in costs if c.mode.is_copy_on_write), None)
-    merging_costs = [c for c in costs if not c.mode.is_copy_on_write]
-    if copying_costs is None or not merging_costs:
+    copying_costs = next((c for c in costs_of_modes if c.mode.is_copy_on_write), None)
+    merging_costs_of_modes = [c for c in costs_of_modes if not c.mode.is_copy_on_write]
+    if copying_costs is None or not merging_costs_of_modes:
         return None
-    best_merging = max(
-        merging_costs, key=lambda c: break_even_reads(copying_costs, c, commits_per_compaction)
+    best_merging_costs = max(
+        merging_costs_of_modes,
+        key=lambda c: break_even_reads(copying_costs, c, commits_per_compaction),
     )
     # As measured, and where repeats favour one mode or the other most.
-    reads = break_even_reads(
-        copying_costs.with_error(0), best_merging.with_error(0), commits_per_compaction
+    measured_reads = break_even_reads(
+        copying_costs.with_error(0), best_merging_costs.with_error(0), commits_per_compaction
     )
-    low = break_even_reads(
-        copying_costs.with_error(-1), best_merging.with_error(1), commits_per_compaction
+    low_reads = break_even_reads(
+        copying_costs.with_error(-1), best_merging_costs.with_error(1), commits_per_compaction
     )
-    high = break_even_reads(
-        copying_costs.with_error(1), best_merging.with_error(-1), commits_per_compaction
+    high_reads = break_even_reads(
+        copying_costs.with_error(1), best_merging_costs.with_error(-1), commits_per_compaction
     )
-    return BreakEven(reads, low, high)
+    return BreakEven(measured_reads, low_reads, high_reads)

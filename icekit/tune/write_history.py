@@ -55,7 +55,7 @@ class PastCommit:
 
     kind: str
     committed_at_ms: int
-    rows_changed: int | None
+    changed_row_count: int | None
     file_share: float | None
 
     @classmethod
@@ -66,50 +66,54 @@ class PastCommit:
         def summary_number(key: str) -> int:
             return int(summary.get(key) or 0)
 
-        added_files, removed_files, added_rows, removed_rows = map(
+        added_file_count, removed_file_count, added_row_count, removed_row_count = map(
             summary_number,
             ("added-data-files", "deleted-data-files", "added-records", "deleted-records"),
         )
-        position_deletes = summary_number("added-position-deletes")
-        equality_deletes = summary_number("added-equality-deletes")
+        position_delete_count = summary_number("added-position-deletes")
+        equality_delete_count = summary_number("added-equality-deletes")
         merge_row_counts = [
-            summary_number(_MERGE + name)
-            for name in ("deleted", "updated", "inserted")
-            if _MERGE + name in summary
+            summary_number(_MERGE + counter_name)
+            for counter_name in ("deleted", "updated", "inserted")
+            if _MERGE + counter_name in summary
         ]
-        kind = str(summary.get("operation") or "unknown")
-        delete_files = summary_number("added-delete-files")
-        rows_changed: int | None = None
-        touched_files = 0
+        commit_kind = str(summary.get("operation") or "unknown")
+        added_delete_file_count = summary_number("added-delete-files")
+        changed_row_count: int | None = None
+        touched_file_count = 0
         # A dynamic overwrite puts other rows in the place of whole partitions.
-        if kind in ("append", "replace") or summary.get("replace-partitions") == "true":
+        if commit_kind in ("append", "replace") or summary.get("replace-partitions") == "true":
             pass
-        elif equality_deletes:
-            kind = "upsert"
-            rows_changed = max(equality_deletes, added_rows)
+        elif equality_delete_count:
+            commit_kind = "upsert"
+            changed_row_count = max(equality_delete_count, added_row_count)
         elif merge_row_counts:
-            kind = "merge"
-            rows_changed = sum(merge_row_counts)
-            touched_files = delete_files if position_deletes else removed_files
-        elif position_deletes:
+            commit_kind = "merge"
+            changed_row_count = sum(merge_row_counts)
+            touched_file_count = (
+                added_delete_file_count if position_delete_count else removed_file_count
+            )
+        elif position_delete_count:
             # An update writes each row that it deletes again; a MERGE of an older Spark may look
             # like one.
-            kind = "update" if added_files else "delete"
-            rows_changed = max(position_deletes, added_rows)
-            touched_files = delete_files
-        elif removed_files and not added_files:
-            kind = "drop"
-        elif removed_files and added_rows <= removed_rows:
-            rows_changed = removed_rows - added_rows or None
-            touched_files = removed_files
-            kind = "delete" if rows_changed else "update"
-        files_before = summary_number("total-data-files") - added_files + removed_files
+            commit_kind = "update" if added_file_count else "delete"
+            changed_row_count = max(position_delete_count, added_row_count)
+            touched_file_count = added_delete_file_count
+        elif removed_file_count and not added_file_count:
+            commit_kind = "drop"
+        elif removed_file_count and added_row_count <= removed_row_count:
+            changed_row_count = removed_row_count - added_row_count or None
+            touched_file_count = removed_file_count
+            commit_kind = "delete" if changed_row_count else "update"
+        file_count_before = (
+            summary_number("total-data-files") - added_file_count + removed_file_count
+        )
         return cls(
-            kind,
+            commit_kind,
             int(snapshot["timestamp-ms"]),
-            rows_changed,
-            min(touched_files, files_before) / files_before
-            if touched_files and files_before > 0
+            changed_row_count,
+            min(touched_file_count, file_count_before) / file_count_before
+            if touched_file_count and file_count_before > 0
             else None,
         )
 
@@ -126,28 +130,30 @@ def writes_per_day(history: Sequence[PastCommit]) -> float | None:
     clock.
     """
     commit_times_ms = [commit.committed_at_ms for commit in history]
-    span_ms = commit_times_ms[-1] - commit_times_ms[0] if commit_times_ms else 0
-    return sum(c.kind in ROW_LEVEL for c in history[1:]) / span_ms * _DAY_MS if span_ms else None
+    history_ms = commit_times_ms[-1] - commit_times_ms[0] if commit_times_ms else 0
+    return (
+        sum(c.kind in ROW_LEVEL for c in history[1:]) / history_ms * _DAY_MS if history_ms else None
+    )
 
 
 def commits_between_compactions(history: Sequence[PastCommit]) -> float | None:
     """Row-level commits from one compaction to the next; None before there were two. Partial
     progress makes one compaction of several commits.
     """
-    commit_counts: list[int] = []
+    cycle_commit_counts: list[int] = []
     commits_since_compaction: int | None = None
     for commit in history:
         if commit.kind == "replace":
-            commit_counts += [commits_since_compaction] if commits_since_compaction else []
+            cycle_commit_counts += [commits_since_compaction] if commits_since_compaction else []
             commits_since_compaction = 0
         elif commits_since_compaction is not None and commit.kind in ROW_LEVEL:
             commits_since_compaction += 1
-    return statistics.fmean(commit_counts) if commit_counts else None
+    return statistics.fmean(cycle_commit_counts) if cycle_commit_counts else None
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return statistics.median(numbers) if numbers else None
+    known_values = [value for value in values if value is not None]
+    return statistics.median(known_values) if known_values else None
 
 
 @frozen
@@ -160,23 +166,26 @@ class CommitShape:
 
     def __post_init__(self) -> None:
         require_known(self.operation, OPERATIONS, "operation")
-        for name, value in (("share of rows", self.row_share), ("share of files", self.file_share)):
-            if not 0 < value <= 1:
+        for share_name, share in (
+            ("share of rows", self.row_share),
+            ("share of files", self.file_share),
+        ):
+            if not 0 < share <= 1:
                 raise ParameterError(
-                    f"The {name} is {value}, but must be above 0 and at most 1, such as 0.01."
+                    f"The {share_name} is {share}, but must be above 0 and at most 1, such as 0.01."
                 )
 
     def __str__(self) -> str:
-        stand_in_note = (
+        update_instead_note = (
             " (an UPDATE replaces the MERGE: its join costs the same in each mode)"
             if self.operation == "merge"
             else ""
         )
-        row_percent = percent(self.row_share)
-        file_percent = percent(self.file_share)
+        row_percent_text = percent(self.row_share)
+        file_percent_text = percent(self.file_share)
         return (
-            f"{self.operation.upper()} of {row_percent} of the rows in {file_percent} of the "
-            f"files{stand_in_note}"
+            f"{self.operation.upper()} of {row_percent_text} of the rows in {file_percent_text} of the "
+            f"files{update_instead_note}"
         )
 
 
@@ -189,30 +198,32 @@ def shape_of_history(
     row_share = options.share
     file_share = options.file_share
     row_level_commits = [c for c in history if c.kind in ROW_LEVEL]
-    kind_counts = Counter(c.kind for c in row_level_commits if c.kind in OPERATIONS)
-    kind = options.operation or (
-        kind_counts.most_common(1)[0][0]
-        if kind_counts
+    operation_counts = Counter(c.kind for c in row_level_commits if c.kind in OPERATIONS)
+    operation = options.operation or (
+        operation_counts.most_common(1)[0][0]
+        if operation_counts
         else "update"
         if row_level_commits
         else "merge"
     )
-    same_kind_commits = [c for c in row_level_commits if c.kind == kind] or row_level_commits
-    median_rows_changed = _median(c.rows_changed for c in same_kind_commits)
-    median_file_share = _median(c.file_share for c in same_kind_commits)
+    commits_of_operation = [
+        c for c in row_level_commits if c.kind == operation
+    ] or row_level_commits
+    median_changed_row_count = _median(c.changed_row_count for c in commits_of_operation)
+    median_file_share = _median(c.file_share for c in commits_of_operation)
     if not row_share:
         row_share = (
-            min(max(median_rows_changed / facts.data.record_count, 1e-6), 1.0)
-            if median_rows_changed and facts.data.record_count
+            min(max(median_changed_row_count / facts.data.record_count, 1e-6), 1.0)
+            if median_changed_row_count and facts.data.record_count
             else _DEFAULT_SHARE
         )
     if not file_share:
         # A delete file per partition hides how many data files it reaches.
-        is_plausible = (
+        is_median_plausible = (
             median_file_share is not None and row_share <= median_file_share <= _SCATTERED_SHARE
         )
-        file_share = median_file_share if median_file_share and is_plausible else 1.0
-    return CommitShape(kind, row_share, file_share)
+        file_share = median_file_share if median_file_share and is_median_plausible else 1.0
+    return CommitShape(operation, row_share, file_share)
 
 
 def synthetic_statements(
@@ -223,39 +234,43 @@ def synthetic_statements(
     A MERGE needs a key, which nobody has named, so an UPDATE stands in for it: it writes the same
     rows and files, without the join.
     """
-    columns = [c for c in _top_level_columns(facts) if not c.type.startswith(("variant", "geo"))]
-    if not columns:
+    plain_columns = [
+        c for c in _top_level_columns(facts) if not c.type.startswith(("variant", "geo"))
+    ]
+    if not plain_columns:
         raise ParameterError(
             "The table has no column of a plain type to choose rows by; give your own statement."
         )
-    hashed_columns_sql = ", ".join(identifier(c.name) for c in columns[:_HASHED_COLUMNS])
-    predicates_with_rows = [("", facts.data.record_count)] * commit_count
+    hashed_columns_sql = ", ".join(identifier(c.name) for c in plain_columns[:_HASHED_COLUMNS])
+    predicates_and_row_counts = [("", facts.data.record_count)] * commit_count
     if shape.file_share < 1.0:
-        predicates_with_rows = _clustered_predicates(lake, facts, shape, commit_count)
-    reached_share = (
-        sum(rows for _, rows in predicates_with_rows)
+        predicates_and_row_counts = _clustered_predicates(lake, facts, shape, commit_count)
+    reached_row_share = (
+        sum(row_count for _, row_count in predicates_and_row_counts)
         / commit_count
         / max(facts.data.record_count, 1)
     )
-    hash_limit = max(1, round(min(1.0, shape.row_share / max(reached_share, 1e-9)) * _UNIT))
-    statements = []
-    for commit_number, (predicate, _) in enumerate(predicates_with_rows):
+    hash_limit = max(1, round(min(1.0, shape.row_share / max(reached_row_share, 1e-9)) * _UNIT))
+    statements_for_tables = []
+    for commit_number, (predicate, _) in enumerate(predicates_and_row_counts):
         # Other rows each time; and no BETWEEN, which Iceberg 1.12 cannot take of an expression in a
         # DELETE.
         row_condition = (
             f"pmod(xxhash64({hashed_columns_sql}, {commit_number}), {_UNIT}) < {hash_limit}"
         )
-        condition = f"({predicate}) AND {row_condition}" if predicate else row_condition
-        statements.append(_statement_for_tables(facts, shape.operation, condition))
-    return statements
+        full_condition = f"({predicate}) AND {row_condition}" if predicate else row_condition
+        statements_for_tables.append(_sql_for_table(facts, shape.operation, full_condition))
+    return statements_for_tables
 
 
-def _statement_for_tables(facts: TableFacts, operation: str, predicate: str) -> SqlForTable:
+def _sql_for_table(facts: TableFacts, operation: str, predicate: str) -> SqlForTable:
     if operation == "delete":
         return lambda table: f"DELETE FROM {identifier(*table)} WHERE {predicate}"
     # Set to itself: the row is rewritten, wherever it belongs.
-    column = identifier(_top_level_columns(facts)[0].name)
-    return lambda table: f"UPDATE {identifier(*table)} SET {column} = {column} WHERE {predicate}"
+    column_sql = identifier(_top_level_columns(facts)[0].name)
+    return lambda table: (
+        f"UPDATE {identifier(*table)} SET {column_sql} = {column_sql} WHERE {predicate}"
+    )
 
 
 def _top_level_columns(facts: TableFacts) -> list[Column]:
@@ -280,20 +295,23 @@ def _clustered_predicates(
     if len(partition_predicates) == commit_count:
         return partition_predicates
     data_files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files")
-    file_rows = (
+    paths_and_row_counts = (
         data_files.select("file_path", "record_count")
         .orderBy("file_path")
         .limit(min(files_per_commit, 1_000) * commit_count)
         .collect()
     )
     # With fewer files than commits, several commits change the same one.
-    chunks = [
-        file_rows[commit_number::commit_count] or file_rows[:1]
+    files_by_commit = [
+        paths_and_row_counts[commit_number::commit_count] or paths_and_row_counts[:1]
         for commit_number in range(commit_count)
     ]
     return [
-        (f"_file IN ({', '.join(literal(path) for path, _ in chunk)})", sum(n for _, n in chunk))
-        for chunk in chunks
+        (
+            f"_file IN ({', '.join(literal(path) for path, _ in commit_files)})",
+            sum(n for _, n in commit_files),
+        )
+        for commit_files in files_by_commit
     ]
 
 
@@ -301,23 +319,24 @@ def _partition_predicates(
     facts: TableFacts, file_count: int, commit_count: int
 ) -> list[tuple[str, int]]:
     """Predicates for the last partitions with this many files together, and their rows."""
-    predicates_with_rows: list[tuple[str, int]] = []
-    remaining_groups = sorted(
+    predicates_and_row_counts: list[tuple[str, int]] = []
+    remaining_partition_groups = sorted(
         facts.of_kind(Kind.DATA),
         key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]),
     )
-    if any(facts.spec(g.partition.spec_id).is_unpartitioned for g in remaining_groups):
+    if any(facts.spec(g.partition.spec_id).is_unpartitioned for g in remaining_partition_groups):
         return []
-    while remaining_groups and len(predicates_with_rows) < commit_count:
-        commit_groups = [remaining_groups.pop()]
+    while remaining_partition_groups and len(predicates_and_row_counts) < commit_count:
+        commit_groups = [remaining_partition_groups.pop()]
         while (
-            remaining_groups
-            and sum(g.file_count for g in (*commit_groups, remaining_groups[-1])) <= file_count
+            remaining_partition_groups
+            and sum(g.file_count for g in (*commit_groups, remaining_partition_groups[-1]))
+            <= file_count
         ):
-            commit_groups.append(remaining_groups.pop())
+            commit_groups.append(remaining_partition_groups.pop())
         partitions = [g.partition for g in commit_groups]
         predicate = facts.where(partitions, is_for_query=True)
         if predicate is None:
             break
-        predicates_with_rows.append((predicate, sum(g.record_count for g in commit_groups)))
-    return predicates_with_rows
+        predicates_and_row_counts.append((predicate, sum(g.record_count for g in commit_groups)))
+    return predicates_and_row_counts

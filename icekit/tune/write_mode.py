@@ -30,9 +30,15 @@ from icekit.rows.deletes.convert import convert
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Measure, Measurements, median, property_change
 from icekit.tune.event_log import reads_per_day as read_from_log
-from icekit.tune.experiment import Experiment, Figures, leave_unchanged
-from icekit.tune.statement import Statement, parse
-from icekit.tune.write_cost import TOTAL, ModeCosts, WriteMode, break_even_of_modes, total_cost
+from icekit.tune.experiment import Experiment, Figures, set_up_nothing
+from icekit.tune.statement import Statement, parse_statement
+from icekit.tune.write_cost import (
+    TOTAL,
+    ModeCosts,
+    WriteMode,
+    break_even_of_modes,
+    commit_and_read_seconds,
+)
 from icekit.tune.write_history import (
     COPY_ON_WRITE,
     MERGE_ON_READ,
@@ -80,70 +86,75 @@ _UPGRADES = {
 
 
 def costs_of(
-    measured: Measurements, modes: Sequence[WriteMode], commit_count: int, data_file_count: int
+    measurements: Measurements, modes: Sequence[WriteMode], commit_count: int, data_file_count: int
 ) -> Iterator[ModeCosts]:
     """The costs of the modes that were measured completely; reads of copy-on-write, which leaves no
     deletes, are what the others are held against.
     """
-    reference_scan = measured.value(COPY_ON_WRITE, SCAN)
-    for mode in modes:
-        variant = mode.name
-        write_seconds = measured.value(variant, COMMIT)
-        scan_seconds = measured.value(variant, SCAN)
-        compaction_seconds = measured.value(variant, COMPACTION)
-        if mode.is_copy_on_write:
+    reference_scan_seconds = measurements.value(COPY_ON_WRITE, SCAN)
+    for write_mode in modes:
+        variant = write_mode.name
+        write_seconds = measurements.value(variant, COMMIT)
+        scan_seconds = measurements.value(variant, SCAN)
+        compaction_seconds = measurements.value(variant, COMPACTION)
+        if write_mode.is_copy_on_write:
             compaction_seconds = 0.0
         if (
             write_seconds is None
             or scan_seconds is None
-            or reference_scan is None
+            or reference_scan_seconds is None
             or compaction_seconds is None
         ):
             continue
-        delete_file_opens = measured.value(variant, OPENS) or 0.0
-        opens_per_file = delete_file_opens / max(data_file_count, 1)
-        scan_error = measured.spread(variant, SCAN) + measured.spread(COPY_ON_WRITE, SCAN)
+        opened_delete_files = measurements.value(variant, OPENS) or 0.0
+        opened_deletes_per_data_file = opened_delete_files / max(data_file_count, 1)
+        scan_error_seconds = measurements.spread(variant, SCAN) + measurements.spread(
+            COPY_ON_WRITE, SCAN
+        )
         yield ModeCosts(
-            mode=mode,
+            mode=write_mode,
             write_seconds=write_seconds,
-            scan_seconds=reference_scan,
+            scan_seconds=reference_scan_seconds,
             data_file_count=data_file_count,
-            open_seconds=max(0.0, scan_seconds - reference_scan) / delete_file_opens
-            if delete_file_opens
+            seconds_per_delete_file=max(0.0, scan_seconds - reference_scan_seconds)
+            / opened_delete_files
+            if opened_delete_files
             else 0.0,
             # A data file has at most one vector, so those of several commits overlap.
-            touched_share=opens_per_file / commit_count
-            if mode.granularity
-            else 1 - (1 - min(opens_per_file, 1.0)) ** (1 / commit_count),
+            touched_share_per_commit=opened_deletes_per_data_file / commit_count
+            if write_mode.delete_granularity
+            else 1 - (1 - min(opened_deletes_per_data_file, 1.0)) ** (1 / commit_count),
             compaction_seconds=compaction_seconds,
-            trial_commits=commit_count,
-            write_error=measured.spread(variant, COMMIT),
-            open_error=scan_error / delete_file_opens if delete_file_opens else 0.0,
+            trial_commit_count=commit_count,
+            write_error_seconds=measurements.spread(variant, COMMIT),
+            error_seconds_per_delete_file=scan_error_seconds / opened_delete_files
+            if opened_delete_files
+            else 0.0,
         )
 
 
-def is_settled(measured: Measurements) -> bool:
+def do_deletes_stand_out(measurements: Measurements) -> bool:
     """Tell whether what deletes add to a scan stands out from what repeats of it differ by."""
-    reference_scan = measured.value(COPY_ON_WRITE, SCAN)
-    reference_error = measured.spread(COPY_ON_WRITE, SCAN)
+    reference_scan_seconds = measurements.value(COPY_ON_WRITE, SCAN)
+    reference_error_seconds = measurements.spread(COPY_ON_WRITE, SCAN)
     return all(
-        (measured.value(name, SCAN) or 0.0) - (reference_scan or 0.0)
-        > _STANDS_OUT * (measured.spread(name, SCAN) + reference_error)
-        for name in measured.values_by_variant
-        if name != COPY_ON_WRITE
+        (measurements.value(variant, SCAN) or 0.0) - (reference_scan_seconds or 0.0)
+        > _STANDS_OUT * (measurements.spread(variant, SCAN) + reference_error_seconds)
+        for variant in measurements.values_by_variant
+        if variant != COPY_ON_WRITE
     )
 
 
 def current_mode(facts: TableFacts, operation: str) -> WriteMode:
     """The current write mode of an operation."""
-    mode = facts.setting(f"write.{operation}.mode") or COPY_ON_WRITE
+    mode_name = facts.setting(f"write.{operation}.mode") or COPY_ON_WRITE
     format_version = max(facts.format_version, 2)
-    if mode == COPY_ON_WRITE or format_version >= 3:
-        return WriteMode(mode, format_version)
+    if mode_name == COPY_ON_WRITE or format_version >= 3:
+        return WriteMode(mode_name, format_version)
     # The property's default says partition, but Spark writes per file unless it is set
     # (SparkWriteConf).
     return WriteMode(
-        mode, format_version, facts.properties.get("write.delete.granularity") or "file"
+        mode_name, format_version, facts.properties.get("write.delete.granularity") or "file"
     )
 
 
@@ -153,7 +164,7 @@ Advice = tuple[tuple[Change, ...], str, str | None]
 
 def advise(
     facts: TableFacts,
-    costs: Sequence[ModeCosts],
+    costs_of_modes: Sequence[ModeCosts],
     operation: str,
     reads_per_commit: float | None,
     commits_per_compaction: int | None,
@@ -161,77 +172,87 @@ def advise(
     """What to do at these reads per commit (None: not known) and commits between compactions (None:
     the cheapest number).
     """
-    setting = f"write.{operation}.mode"
-    mode_now = current_mode(facts, operation)
+    mode_property = f"write.{operation}.mode"
+    write_mode_now = current_mode(facts, operation)
 
     def keep_mode(verdict: str) -> Advice:
-        return (Change(setting, mode_now.mode, mode_now.mode, ""),), verdict, None
+        return (Change(mode_property, write_mode_now.mode, write_mode_now.mode, ""),), verdict, None
 
-    same_version_costs = [c for c in costs if c.mode.format_version == mode_now.format_version]
-    break_even = break_even_of_modes(same_version_costs, commits_per_compaction)
-    costs_now = next((c for c in same_version_costs if c.mode == mode_now), None)
-    if break_even is None or costs_now is None:
+    same_version_costs = [
+        c for c in costs_of_modes if c.mode.format_version == write_mode_now.format_version
+    ]
+    break_even_point = break_even_of_modes(same_version_costs, commits_per_compaction)
+    costs_now = next((c for c in same_version_costs if c.mode == write_mode_now), None)
+    if break_even_point is None or costs_now is None:
         return keep_mode("No advice: too little was measured to compare the modes.")
     if reads_per_commit is None:
         return keep_mode(
             "No advice: the number of reads of the table is not known. "
-            f"{capitalized(str(break_even))}. Give reads_per_day."
+            f"{capitalized(str(break_even_point))}. Give reads_per_day."
         )
-    cost_by_mode = {c: total_cost(c, reads_per_commit, commits_per_compaction) for c in costs}
-    best_costs = min(same_version_costs, key=cost_by_mode.__getitem__)
-    saved_share = (
-        1 - cost_by_mode[best_costs] / cost_by_mode[costs_now] if cost_by_mode[costs_now] else 0.0
+    seconds_by_costs = {
+        c: commit_and_read_seconds(c, reads_per_commit, commits_per_compaction)
+        for c in costs_of_modes
+    }
+    best_costs = min(same_version_costs, key=seconds_by_costs.__getitem__)
+    saved_cost_share = (
+        1 - seconds_by_costs[best_costs] / seconds_by_costs[costs_now]
+        if seconds_by_costs[costs_now]
+        else 0.0
     )
-    reads_text = f"at {plain_number(reads_per_commit)} reads per commit"
-    if best_costs.mode.mode != mode_now.mode and break_even.is_close(reads_per_commit):
+    at_reads_text = f"at {plain_number(reads_per_commit)} reads per commit"
+    if best_costs.mode.mode != write_mode_now.mode and break_even_point.is_close(reads_per_commit):
         changes, verdict, advised_variant = keep_mode(
-            f"Too close to call {reads_text}: {break_even}."
+            f"Too close to call {at_reads_text}: {break_even_point}."
         )
-    elif best_costs is costs_now or saved_share < _MARGIN:
+    elif best_costs is costs_now or saved_cost_share < _MARGIN:
         changes, verdict, advised_variant = keep_mode(
-            f"No change: no other mode costs clearly less than {mode_now.name} {reads_text}; "
-            f"{break_even}."
+            f"No change: no other mode costs clearly less than {write_mode_now.name} {at_reads_text}; "
+            f"{break_even_point}."
         )
     else:
-        costs_sentence = (
-            f"a commit costs {elapsed(cost_by_mode[costs_now])} now and "
-            f"{elapsed(cost_by_mode[best_costs])} with {best_costs.mode.name}, {reads_text}"
+        costs_clause = (
+            f"a commit costs {elapsed(seconds_by_costs[costs_now])} now and "
+            f"{elapsed(seconds_by_costs[best_costs])} with {best_costs.mode.name}, {at_reads_text}"
         )
-        why = f"It saves {percent(saved_share)}: {costs_sentence}; {break_even}."
-        changes = (_mode_change(facts, operation, best_costs.mode, why, mode_now.mode),)
-        verdict = f"Set {setting} to {best_costs.mode.mode}: {costs_sentence}."
+        why = f"It saves {percent(saved_cost_share)}: {costs_clause}; {break_even_point}."
+        changes = (_mode_change(facts, operation, best_costs.mode, why, write_mode_now.mode),)
+        verdict = f"Set {mode_property} to {best_costs.mode.mode}: {costs_clause}."
         advised_variant = best_costs.mode.name
-    newer_version_costs = [c for c in costs if c.mode.format_version > mode_now.format_version]
-    upgrade_costs = min(newer_version_costs, key=cost_by_mode.__getitem__, default=best_costs)
-    min_saving = max(
-        best_costs.write_error + upgrade_costs.write_error, _MARGIN * cost_by_mode[best_costs]
+    newer_version_costs = [
+        c for c in costs_of_modes if c.mode.format_version > write_mode_now.format_version
+    ]
+    upgrade_costs = min(newer_version_costs, key=seconds_by_costs.__getitem__, default=best_costs)
+    min_saved_seconds = max(
+        best_costs.write_error_seconds + upgrade_costs.write_error_seconds,
+        _MARGIN * seconds_by_costs[best_costs],
     )
-    if cost_by_mode[best_costs] - cost_by_mode[upgrade_costs] <= min_saving:
+    if seconds_by_costs[best_costs] - seconds_by_costs[upgrade_costs] <= min_saved_seconds:
         return changes, verdict, advised_variant
     # Only where it saves more than the error, because it cannot be undone.
     upgrade_version = upgrade_costs.mode.format_version
     why = (
-        f"A commit costs {elapsed(cost_by_mode[upgrade_costs])} with {upgrade_costs.mode.name}; "
+        f"A commit costs {elapsed(seconds_by_costs[upgrade_costs])} with {upgrade_costs.mode.name}; "
         f"{_UPGRADES[upgrade_version]}."
     )
-    change = _mode_change(facts, operation, upgrade_costs.mode, why, mode_now.mode)
+    upgrade_change = _mode_change(facts, operation, upgrade_costs.mode, why, write_mode_now.mode)
     verdict += (
         f" Format version {upgrade_version} would cost less, but the upgrade cannot be undone."
     )
-    return (*changes, replace(change, is_alternative=True)), verdict, advised_variant
+    return (*changes, replace(upgrade_change, is_alternative=True)), verdict, advised_variant
 
 
 def _mode_change(
-    facts: TableFacts, operation: str, mode: WriteMode, why: str, mode_now: str
+    facts: TableFacts, operation: str, proposed_mode: WriteMode, why: str, mode_name_now: str
 ) -> Change:
     """Set the mode, and the format version that it needs."""
     version_property = {}
     side_effect = None
-    if mode.format_version > facts.format_version and not mode.is_copy_on_write:
-        version_property = {"format-version": str(mode.format_version)}
-        side_effect = _UPGRADES[mode.format_version]
-    properties = {**version_property, **mode.properties(operation)}
-    return property_change(facts, properties, why, now=mode_now, side_effect=side_effect)
+    if proposed_mode.format_version > facts.format_version and not proposed_mode.is_copy_on_write:
+        version_property = {"format-version": str(proposed_mode.format_version)}
+        side_effect = _UPGRADES[proposed_mode.format_version]
+    properties = {**version_property, **proposed_mode.properties(operation)}
+    return property_change(facts, properties, why, now=mode_name_now, side_effect=side_effect)
 
 
 def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
@@ -256,58 +277,70 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
         # Before anything is written for it.
         table_frame = lake.spark.table(identifier(*lake.sql_name(facts.table)))
         read_predicate(lake.spark, table_frame, options.read_filter)
-    history = past_commits(head(lake, facts.table).lineage())
-    shape = shape_of_history(facts, history, options)
-    operation = shape.operation
-    tried_text = str(shape)
+    commit_history = past_commits(head(lake, facts.table).lineage())
+    commit_shape = shape_of_history(facts, commit_history, options)
+    operation = commit_shape.operation
+    tried_statements_text = str(commit_shape)
     commit_count = options.commits
     if own_statement is not None:
         operation = own_statement.kind.lower()
-        tried_text = f"your {own_statement.kind}"
+        tried_statements_text = f"your {own_statement.kind}"
         commit_count = 1
-    reads_per_commit, reads_source = _reads_per_commit(facts, history, options)
+    reads_per_commit, reads_source = _reads_per_commit(facts, commit_history, options)
     modes = _modes_to_try(max(facts.format_version, 2))
     experiment = Experiment(
         trial=trial,
         variants={
-            _WARM_UP: leave_unchanged,
-            **{mode.name: partial(set_up_mode, facts, mode) for mode in modes},
+            _WARM_UP: set_up_nothing,
+            **{write_mode.name: partial(set_up_mode, facts, write_mode) for write_mode in modes},
         },
         measures=_MEASURES,
         always_sample=bool(options.sample_bytes),
     )
     with experiment.open():
         # A sample does not have all partitions of the table.
-        copy_box = experiment.boxes.get(COPY_ON_WRITE)
-        sample_facts = copy_box.observe() if copy_box is not None and copy_box.is_sample else None
-        statements = (
-            [own_statement.on]
-            if own_statement
-            else synthetic_statements(lake, sample_facts or facts, shape, commit_count)
+        copy_on_write_sandbox = experiment.sandboxes_by_variant.get(COPY_ON_WRITE)
+        sample_facts = (
+            copy_on_write_sandbox.observe()
+            if copy_on_write_sandbox is not None and copy_on_write_sandbox.is_sample
+            else None
         )
-        _measure_modes(experiment, statements, options)
+        statements_for_tables = (
+            [own_statement.sql_for]
+            if own_statement
+            else synthetic_statements(lake, sample_facts or facts, commit_shape, commit_count)
+        )
+        _measure_modes(experiment, statements_for_tables, options)
     commits_per_compaction = (
-        options.compact_every or round(commits_between_compactions(history) or 0) or None
+        options.compact_every or round(commits_between_compactions(commit_history) or 0) or None
     )
-    costs = tuple(costs_of(experiment.measured, modes, commit_count, facts.data.file_count))
+    costs_of_modes = tuple(
+        costs_of(experiment.measurements, modes, commit_count, facts.data.file_count)
+    )
     if reads_per_commit is not None:
-        for mode_costs in costs:
-            experiment.measured.add(
+        for mode_costs in costs_of_modes:
+            experiment.measurements.add(
                 mode_costs.mode.name,
-                {TOTAL: total_cost(mode_costs, reads_per_commit, commits_per_compaction)},
+                {
+                    TOTAL: commit_and_read_seconds(
+                        mode_costs, reads_per_commit, commits_per_compaction
+                    )
+                },
             )
     changes, verdict, advised_variant = advise(
-        facts, costs, operation, reads_per_commit, commits_per_compaction
+        facts, costs_of_modes, operation, reads_per_commit, commits_per_compaction
     )
-    notes = _notes(experiment, costs, reads_per_commit, commits_per_compaction, reads_source)
+    answer_notes = _notes(
+        experiment, costs_of_modes, reads_per_commit, commits_per_compaction, reads_source
+    )
     return experiment.answer(
         "write-mode",
         verdict,
         changes,
-        (f"Tried {tried_text}.", *notes),
+        (f"Tried {tried_statements_text}.", *answer_notes),
         now=current_mode(facts, operation).name,
         advised=advised_variant,
-        is_enough=bool(costs),
+        has_enough_measurements=bool(costs_of_modes),
     )
 
 
@@ -321,7 +354,7 @@ def _read_own_statement(trial: Trial, options: WriteModeOptions) -> Statement:
             "share and file_share."
         )
     lake = trial.lake
-    statement = parse(lake.spark, options.statement)
+    statement = parse_statement(lake.spark, options.statement)
     table_name = lake.sql_name(trial.facts.table)
     if tuple(p.casefold() for p in statement.target) != tuple(p.casefold() for p in table_name):
         raise ParameterError(
@@ -349,7 +382,7 @@ def _modes_to_try(format_version: int) -> tuple[WriteMode, ...]:
     )
 
 
-def set_up_mode(facts: TableFacts, mode: WriteMode, box: Sandbox) -> None:
+def set_up_mode(facts: TableFacts, write_mode: WriteMode, box: Sandbox) -> None:
     """Compact existing deletes away, so that only those of the trial are measured, and write like
     the mode.
     """
@@ -357,29 +390,36 @@ def set_up_mode(facts: TableFacts, mode: WriteMode, box: Sandbox) -> None:
         with box.budget.cancel_jobs_when_spent(box.lake.spark):
             convert(box.lake.spark, box.name)
         compact(box)
-    properties = {"format-version": str(mode.format_version), **mode.properties(*OPERATIONS)}
+    properties = {
+        "format-version": str(write_mode.format_version),
+        **write_mode.properties(*OPERATIONS),
+    }
     box.set(set_properties(box.name, properties))
 
 
 def _measure_modes(
-    experiment: Experiment, statements: Sequence[SqlForTable], options: WriteModeOptions
+    experiment: Experiment, statements_for_tables: Sequence[SqlForTable], options: WriteModeOptions
 ) -> None:
     """Commit, scan until the deletes stand out, and compact, in every mode in turn; after a warm-up
     on a clone of its own.
     """
-    boxes = experiment.boxes
+    sandboxes_by_variant = experiment.sandboxes_by_variant
     is_own_statement = bool(options.statement)
-    warm_up_box = boxes.pop(_WARM_UP, None)
-    if warm_up_box is not None:
-        run_commit(warm_up_box, statements[0], is_own_statement=is_own_statement)
-        warm_up_box.scan(options.read_filter)
-    for commit_number, statement in enumerate(statements, 1):
+    warm_up_sandbox = sandboxes_by_variant.pop(_WARM_UP, None)
+    if warm_up_sandbox is not None:
+        run_commit(warm_up_sandbox, statements_for_tables[0], is_own_statement=is_own_statement)
+        warm_up_sandbox.scan(options.read_filter)
+    for commit_number, statement_for_table in enumerate(statements_for_tables, 1):
 
-        def commit(_: str, box: Sandbox, statement: SqlForTable = statement) -> Figures:
-            return run_commit(box, statement, is_own_statement=is_own_statement)
+        def commit(
+            _: str, box: Sandbox, statement_for_table: SqlForTable = statement_for_table
+        ) -> Figures:
+            return run_commit(box, statement_for_table, is_own_statement=is_own_statement)
 
-        experiment.measure(f"commit {commit_number} of {len(statements)}", commit)
-    if boxes and not any(experiment.measured.value(name, FILES) for name in boxes):
+        experiment.measure(f"commit {commit_number} of {len(statements_for_tables)}", commit)
+    if sandboxes_by_variant and not any(
+        experiment.measurements.value(variant, FILES) for variant in sandboxes_by_variant
+    ):
         raise ParameterError(
             "The statement changes no row of what is tried, so there is nothing to compare; give "
             "a statement that changes rows, or file_share=1."
@@ -389,20 +429,22 @@ def _measure_modes(
         "the scans",
         lambda _, box: {SCAN: box.scan(options.read_filter).cost},
         min_rounds=options.repeats,
-        is_settled=is_settled,
+        is_settled=do_deletes_stand_out,
     )
     experiment.measure(
         "the compaction",
-        lambda name, box: {} if name == COPY_ON_WRITE else {COMPACTION: compact(box)},
+        lambda variant, box: {} if variant == COPY_ON_WRITE else {COMPACTION: compact(box)},
     )
 
 
-def run_commit(box: Sandbox, statement: SqlForTable, *, is_own_statement: bool) -> Figures:
+def run_commit(
+    box: Sandbox, statement_for_table: SqlForTable, *, is_own_statement: bool
+) -> Figures:
     """Run one statement, which may write the entire table; raises StatementRefused with the
     engine's reason if a person's own one fails.
     """
     try:
-        execution = box.run(statement(box.name), expected_bytes=box.size_in_bytes)
+        execution = box.run(statement_for_table(box.name), expected_bytes=box.size_in_bytes)
     except engine_errors() as error:
         if not is_own_statement:
             raise
@@ -411,13 +453,13 @@ def run_commit(box: Sandbox, statement: SqlForTable, *, is_own_statement: bool) 
             "changed. Fix the statement and try again; columns that are qualified by the "
             "table's full name need an alias of the table instead."
         ) from error
-    file_count = execution.summary_total("added-data-files") + execution.summary_total(
+    written_file_count = execution.summary_total("added-data-files") + execution.summary_total(
         "added-delete-files"
     )
     return {
         COMMIT: execution.cost,
         WRITTEN: execution.summary_total("added-files-size"),
-        FILES: file_count,
+        FILES: written_file_count,
     }
 
 
@@ -428,7 +470,7 @@ def compact(box: Sandbox) -> float:
 
 
 def _reads_per_commit(
-    facts: TableFacts, history: Sequence[PastCommit], options: WriteModeOptions
+    facts: TableFacts, commit_history: Sequence[PastCommit], options: WriteModeOptions
 ) -> tuple[float | None, str]:
     """Reads per row-level commit and their source; None if they are not known."""
     if options.reads_per_commit:
@@ -440,7 +482,7 @@ def _reads_per_commit(
         reads_source = "from the event log"
     if not reads_per_day:
         return None, "not known"
-    commits_per_day = writes_per_day(history)
+    commits_per_day = writes_per_day(commit_history)
     if not commits_per_day:
         raise ParameterError(
             "The table's history has no row-level commits, so reads per day cannot be converted "
@@ -455,21 +497,23 @@ def _reads_per_commit(
 
 def _notes(
     experiment: Experiment,
-    costs: Sequence[ModeCosts],
+    costs_of_modes: Sequence[ModeCosts],
     reads_per_commit: float | None,
     commits_per_compaction: int | None,
     reads_source: str,
 ) -> Iterator[str]:
-    cost_unit = next((box.unit for box in experiment.boxes.values()), CPU)
+    cost_unit = next((box.unit for box in experiment.sandboxes_by_variant.values()), CPU)
     yield f"Costs are in {cost_unit}, without the driver's planning and commits."
     if reads_per_commit is not None:
         yield f"Reads per commit: {plain_number(reads_per_commit)}, {reads_source}."
     compaction_text = commits_per_compaction or "the cheapest number for each mode"
     yield f"Commits between compactions: {compaction_text}."
-    for version in sorted({c.mode.format_version for c in costs}):
-        version_costs = (
-            c for c in costs if c.mode.is_copy_on_write or c.mode.format_version == version
+    for format_version in sorted({c.mode.format_version for c in costs_of_modes}):
+        costs_of_version = (
+            c
+            for c in costs_of_modes
+            if c.mode.is_copy_on_write or c.mode.format_version == format_version
         )
-        break_even = break_even_of_modes(list(version_costs), commits_per_compaction)
-        if break_even is not None:
-            yield f"In format version {version}, {break_even}."
+        break_even_point = break_even_of_modes(list(costs_of_version), commits_per_compaction)
+        if break_even_point is not None:
+            yield f"In format version {format_version}, {break_even_point}."

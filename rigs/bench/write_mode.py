@@ -140,7 +140,7 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
     )
     even = break_even_of_modes(list(tried), commits)
     assert even is not None
-    predicted = even.reads
+    predicted = even.reads_per_commit
     advised = (
         "too close to call"
         if even.is_close(workload.reads)

@@ -20,8 +20,8 @@ from icekit.tune.planning import (
 from tests.factories import table_facts
 
 FACTS = table_facts(catalog="lake", table=("db", "events"))
-FILES = TableStorage("file", "HadoopFileIO", largest_prefix_share=0.5, gets_per_second=20_000.0)
-S3 = replace(FILES, scheme="s3", file_io="S3FileIO")
+FILES = TableStorage("file", "HadoopFileIO", largest_prefix_share=0.5, max_gets_per_second=20_000.0)
+S3 = replace(FILES, scheme="s3", file_io_class="S3FileIO")
 AUTO = SettingInForce("read.data-planning-mode", "auto", "the default")
 
 
@@ -87,7 +87,7 @@ def test_paths_are_hashed_where_one_prefix_may_be_asked_too_often() -> None:
     assert planning.object_storage_change(FACTS, S3).is_change
     for storage in (
         FILES,
-        replace(S3, gets_per_second=100.0),
+        replace(S3, max_gets_per_second=100.0),
         replace(S3, largest_prefix_share=1 / 16),
     ):
         assert not planning.object_storage_change(FACTS, storage).is_change

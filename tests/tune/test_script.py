@@ -43,7 +43,7 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
         ddl.spec_change_sql(name, columns, old, new),
         ddl.spec_change_sql(name, columns, new, old),
     )
-    order_by = (ddl.write_order_sql(name, columns, ["id", "a;'b"], by_partition=True),)
+    order_by = (ddl.write_order_sql(name, columns, ["id", "a;'b"], is_by_partition=True),)
     codec = {"write.parquet.compression-codec": "gzip", "write.distribution-mode": "none"}
     changes = [
         Change("spec", "", "", "why", *spec),

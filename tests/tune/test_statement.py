@@ -9,7 +9,7 @@ from icekit.api import Lake
 from icekit.common.errors import NotATable, StatementRefused, TableNotFound
 from icekit.common.sql import Identifier
 from icekit.sandbox.clones import clone
-from icekit.tune.statement import Statement, narrow_statement, parse
+from icekit.tune.statement import Statement, narrow_statement, parse_statement
 from tests.tune.merge.targets import Target
 
 pytestmark = pytest.mark.spark
@@ -30,7 +30,7 @@ def events(lake: Lake, scratch: str) -> Iterator[Target]:
 
 
 def read(lake: Lake, sql: str) -> Statement:
-    return parse(lake.spark, sql)
+    return parse_statement(lake.spark, sql)
 
 
 def test_the_parts_of_a_merge_are_those_of_its_text(lake: Lake, events: Target) -> None:
@@ -46,9 +46,9 @@ def test_the_parts_of_a_merge_are_those_of_its_text(lake: Lake, events: Target) 
 
     assert statement.kind == "MERGE"
     assert statement.target == ("lake", "scratch", "st_events")
-    assert statement.alias == "t"
-    assert statement.condition == "(t.id = s.id /* both ) */)"
-    assert statement.source == "(SELECT * FROM st_changes WHERE name = '😀é)') s"
+    assert statement.target_alias == "t"
+    assert statement.condition_sql == "(t.id = s.id /* both ) */)"
+    assert statement.source_sql == "(SELECT * FROM st_changes WHERE name = '😀é)') s"
     assert statement.sql.endswith("name = s.name")
 
 
@@ -71,12 +71,12 @@ def test_a_source_and_a_condition_are_complete_and_without_comments_around_them(
         "WHEN NOT MATCHED BY SOURCE THEN DELETE",
     )
 
-    assert statement.alias == "t x"
-    assert statement.source == source_text
-    assert statement.condition == condition
+    assert statement.target_alias == "t x"
+    assert statement.source_sql == source_text
+    assert statement.condition_sql == condition
     assert statement.has_not_matched_by_source
     delete = read(lake, f"DELETE FROM lake.scratch.st_events WHERE {condition} -- all")
-    assert delete.condition == condition
+    assert delete.condition_sql == condition
     assert not delete.has_not_matched_by_source
 
 
@@ -86,7 +86,7 @@ def test_another_target_changes_nothing_but_the_name(lake: Lake, events: Target)
         "WHERE e.id = 1"
     )
 
-    assert read(lake, sql).on(CLONE) == sql.replace(
+    assert read(lake, sql).sql_for(CLONE) == sql.replace(
         "lake.scratch.st_events  ", "`lake`.`made`.`clone`  "
     )
 
@@ -99,12 +99,12 @@ def test_without_an_alias_the_tables_last_name_is_one_and_columns_of_its_full_na
         "FROM lake.scratch.st_events)"
     )
 
-    assert read(lake, sql).on(CLONE) == sql.replace(
+    assert read(lake, sql).sql_for(CLONE) == sql.replace(
         "lake.scratch.st_events", "`lake`.`made`.`clone` AS `st_events`", 1
     )
     qualified = read(lake, sql.replace("WHERE st_events", "WHERE scratch.st_events"))
     with clone(lake, events.name) as copy:
-        changed = qualified.on(lake.sql_name(copy.table))
+        changed = qualified.sql_for(lake.sql_name(copy.table))
         with pytest.raises(AnalysisException, match="st_events"):
             lake.spark.sql(changed)
 
@@ -140,7 +140,7 @@ def test_a_branch_stays_the_branch_on_another_table(lake: Lake, events: Target) 
     assert statement.target == ("lake", "scratch", "st_events")
     assert statement.branch == "audit"
     assert (
-        statement.on(CLONE)
+        statement.sql_for(CLONE)
         == "DELETE FROM `lake`.`made`.`clone`.`branch_audit` AS `branch_audit` WHERE id = 1"
     )
 
@@ -157,7 +157,7 @@ def test_a_condition_is_added_beside_the_statements_own(lake: Lake, events: Targ
         "ON (t.id = s.id OR false) AND (t.id < 5) -- ours\nWHEN"
         in narrow_statement(lake.spark, merge, "t.id < 5").sql
     )
-    assert narrow_statement(lake.spark, bare, "id < 5").condition == "id < 5"
+    assert narrow_statement(lake.spark, bare, "id < 5").condition_sql == "id < 5"
 
 
 @pytest.mark.core("*")
@@ -188,7 +188,7 @@ def test_names_are_resolved_by_the_sessions_current_catalog_and_variables_are_pu
         spark.sql("USE spark_catalog.default")
 
     assert statement.target == ("lake", "scratch", "st_events")
-    assert statement.condition == "id < 3"
+    assert statement.condition_sql == "id < 3"
 
 
 @pytest.mark.parametrize(

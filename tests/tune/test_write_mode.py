@@ -16,7 +16,7 @@ from icekit.tune.write_cost import (
     WriteMode,
     break_even_of_modes,
     break_even_reads,
-    total_cost,
+    commit_and_read_seconds,
 )
 from icekit.tune.write_mode import (
     _MEASURES,
@@ -28,7 +28,7 @@ from icekit.tune.write_mode import (
     advise,
     costs_of,
     current_mode,
-    is_settled,
+    do_deletes_stand_out,
 )
 from tests.factories import table_facts
 
@@ -44,44 +44,50 @@ MERGED = ModeCosts(
     write_seconds=4.0,
     scan_seconds=2.0,
     data_file_count=100,
-    open_seconds=0.1,
-    touched_share=0.5,
+    seconds_per_delete_file=0.1,
+    touched_share_per_commit=0.5,
     compaction_seconds=10.0,
 )
 VECTORED = replace(MERGED, mode=VECTORS)
 
 
 def test_position_deletes_pile_up_and_a_data_file_has_at_most_one_vector() -> None:
-    assert [MERGED.delete_file_opens(n) for n in (1, 2, 10)] == [50, 100, 500]
-    assert [VECTORED.delete_file_opens(n) for n in (1, 2)] == [50, 75]
-    assert VECTORED.delete_file_opens(50) == pytest.approx(100)
+    assert [MERGED.delete_files_opened(n) for n in (1, 2, 10)] == [50, 100, 500]
+    assert [VECTORED.delete_files_opened(n) for n in (1, 2)] == [50, 75]
+    assert VECTORED.delete_files_opened(50) == pytest.approx(100)
 
 
 def test_a_commit_costs_its_write_the_reads_after_it_and_its_share_of_the_compaction() -> None:
     # Scans open 50 and 100 delete files, and the compaction of two commits reaches 75 instead of 50
     # % of the files.
-    assert MERGED.cost_per_commit(3, 2) == pytest.approx(4 + 3 * (2 + 0.1 * 75) + 15 / 2)
-    assert COPIED.cost_per_commit(3, 2) == 20 + 3 * 2
+    assert MERGED.seconds_per_commit(3, 2) == pytest.approx(4 + 3 * (2 + 0.1 * 75) + 15 / 2)
+    assert COPIED.seconds_per_commit(3, 2) == 20 + 3 * 2
     # Without a number of commits between compactions, the cheapest counts.
-    assert total_cost(MERGED, 0.1, None) < min(total_cost(MERGED, 0.1, n) for n in (1, 1000))
+    assert commit_and_read_seconds(MERGED, 0.1, None) < min(
+        commit_and_read_seconds(MERGED, 0.1, n) for n in (1, 1000)
+    )
 
 
 def test_the_break_even_point_is_where_both_cost_the_same() -> None:
     reads = break_even_reads(COPIED, MERGED, 2)
 
-    assert MERGED.cost_per_commit(reads, 2) == pytest.approx(COPIED.cost_per_commit(reads, 2))
+    assert MERGED.seconds_per_commit(reads, 2) == pytest.approx(COPIED.seconds_per_commit(reads, 2))
     assert break_even_reads(replace(COPIED, write_seconds=1.0), MERGED, 2) == 0.0
-    assert math.isinf(break_even_reads(COPIED, replace(MERGED, open_seconds=0.0), 2))
+    assert math.isinf(break_even_reads(COPIED, replace(MERGED, seconds_per_delete_file=0.0), 2))
 
 
 def test_the_interval_of_the_break_even_point_holds_what_repeats_differed_by() -> None:
     even = break_even_of_modes(
-        [replace(COPIED, write_error=1.0), replace(MERGED, open_error=0.01)], 2
+        [
+            replace(COPIED, write_error_seconds=1.0),
+            replace(MERGED, error_seconds_per_delete_file=0.01),
+        ],
+        2,
     )
 
     assert even is not None
-    assert even.low < even.reads < even.high
-    assert even.is_close(even.reads)
+    assert even.low < even.reads_per_commit < even.high
+    assert even.is_close(even.reads_per_commit)
     assert not BreakEven(3.0, 3.0, 3.0).is_close(3.0)
     for low, high, interval in (
         (1.2, 6.3, " (between 1.2 and 6.3 by repeated measurements)"),
@@ -99,7 +105,7 @@ def advice(reads: float | None, *costs: ModeCosts) -> Advice:
 
 
 def test_the_mode_that_costs_less_at_the_reads_is_advised() -> None:
-    granular = replace(MERGED, mode=PER_PARTITION, write_seconds=1.0, open_seconds=0.01)
+    granular = replace(MERGED, mode=PER_PARTITION, write_seconds=1.0, seconds_per_delete_file=0.01)
 
     (change,), _, advised = advice(0.1)
     assert (change.setting, change.proposed) == ("write.update.mode", "merge-on-read")
@@ -108,7 +114,7 @@ def test_the_mode_that_costs_less_at_the_reads_is_advised() -> None:
 
 
 EVEN = break_even_reads(COPIED, MERGED, 2)
-NOISY = replace(COPIED, write_error=4.0), replace(MERGED, write_error=2.0)
+NOISY = replace(COPIED, write_error_seconds=4.0), replace(MERGED, write_error_seconds=2.0)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +139,8 @@ def test_the_mode_stays_where_another_does_not_clearly_cost_less(
 
 
 def test_version_3_is_an_alternative_where_it_saves_more_than_the_error() -> None:
-    cheap = replace(VECTORED, write_seconds=1.0, open_seconds=0.0)
-    noisy = replace(COPIED, write_error=30.0), replace(MERGED, write_error=30.0)
+    cheap = replace(VECTORED, write_seconds=1.0, seconds_per_delete_file=0.0)
+    noisy = replace(COPIED, write_error_seconds=30.0), replace(MERGED, write_error_seconds=30.0)
 
     (alternative,) = (c for c in advice(1.0, COPIED, MERGED, cheap)[0] if c.is_alternative)
 
@@ -176,18 +182,26 @@ def trial(scan: float) -> Measurements:
 def test_costs_follow_from_the_measurements_and_incomplete_modes_are_left_out() -> None:
     copied, merged = costs_of(trial(3.0), (COPYING, PER_FILE, VECTORS), 2, 100)
 
-    assert (copied.write_seconds, copied.scan_seconds, copied.delete_file_opens(5)) == (9.0, 2.0, 0)
-    assert (merged.touched_share, merged.open_seconds, merged.compaction_seconds) == (
+    assert (copied.write_seconds, copied.scan_seconds, copied.delete_files_opened(5)) == (
+        9.0,
+        2.0,
+        0,
+    )
+    assert (
+        merged.touched_share_per_commit,
+        merged.seconds_per_delete_file,
+        merged.compaction_seconds,
+    ) == (
         0.2,
         1 / 40,
         7.0,
     )
-    assert merged.open_error == pytest.approx(0.2 / 40)
+    assert merged.error_seconds_per_delete_file == pytest.approx(0.2 / 40)
 
 
 def test_scans_are_settled_when_the_deletes_stand_out_from_what_repeats_differ_by() -> None:
-    assert is_settled(trial(3.0))
-    assert not is_settled(trial(2.7))
+    assert do_deletes_stand_out(trial(3.0))
+    assert not do_deletes_stand_out(trial(2.7))
 
 
 @pytest.mark.parametrize(("settles_at", "rounds"), [(1, 2), (4, 4), (99, 6)])
@@ -195,7 +209,7 @@ def test_a_workload_is_repeated_until_it_settles_for_three_times_its_rounds_at_m
     settles_at: int, rounds: int
 ) -> None:
     experiment = Experiment(trial=Mock(), variants={}, measures=_MEASURES)
-    experiment.boxes["now"] = Mock()
+    experiment.sandboxes_by_variant["now"] = Mock()
 
     experiment.measure(
         "scans",
@@ -204,4 +218,4 @@ def test_a_workload_is_repeated_until_it_settles_for_three_times_its_rounds_at_m
         is_settled=lambda measured: len(measured.values_by_variant["now"][SCAN]) >= settles_at,
     )
 
-    assert len(experiment.measured.values_by_variant["now"][SCAN]) == rounds
+    assert len(experiment.measurements.values_by_variant["now"][SCAN]) == rounds

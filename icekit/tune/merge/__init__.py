@@ -28,10 +28,10 @@ from icekit.rows.proof.fingerprint import fingerprint, reading_settings
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.tune.ddl import spec_fields_of
-from icekit.tune.experiment import Experiment, Figures, leave_unchanged
+from icekit.tune.experiment import Experiment, Figures, set_up_nothing
 from icekit.tune.merge.engine import SHUFFLE, MergePlan, TargetScan, full_scan, merge_plan
 from icekit.tune.merge.narrow import MergeKeys, NarrowedMerge, merge_keys, narrower_rewrite
-from icekit.tune.statement import Statement, literal_count, parse
+from icekit.tune.statement import Statement, literal_count, parse_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,17 +67,21 @@ def partitioned_join_change(
     if not current_plan.is_target_shuffled:
         return Change(PARTITIONED, None, None, "It is not needed: the target is not shuffled.")
 
-    def avoids_shuffle(settings: Mapping[str, str]) -> bool:
-        with temporary_settings(spark, settings):
+    def avoids_shuffle(session_settings: Mapping[str, str]) -> bool:
+        with temporary_settings(spark, session_settings):
             new_plan = merge_plan(spark, statement.sql, statement.target)
         return new_plan.scan.keeps_partitions_apart and not new_plan.is_target_shuffled
 
-    settings = {key: value for key, value in SETTINGS.items() if spark.conf.get(key, None) != value}
-    if not avoids_shuffle(settings):
-        field_texts = (transform_sql(*astuple(f)) for f in spec_fields_of(facts.default_spec))
-        target_fields_text = ", ".join(field_texts) or "nothing"
+    session_settings = {
+        key: setting_value
+        for key, setting_value in SETTINGS.items()
+        if spark.conf.get(key, None) != setting_value
+    }
+    if not avoids_shuffle(session_settings):
+        field_terms = (transform_sql(*astuple(f)) for f in spec_fields_of(facts.default_spec))
+        target_fields_text = ", ".join(field_terms) or "nothing"
         equalities_text = (
-            ", ".join(f"{e.column} = {e.expression}" for e in keys.equalities) or "no column"
+            ", ".join(f"{e.column} = {e.source_sql}" for e in keys.equalities) or "no column"
         )
         why = (
             "It needs both tables partitioned alike, by columns that ON sets equal. The target is "
@@ -85,18 +89,18 @@ def partitioned_join_change(
             f"and ON sets {equalities_text}."
         )
         return Change(PARTITIONED, None, None, why)
-    for key in list(settings):
-        fewer_settings = {k: v for k, v in settings.items() if k != key}
+    for key in list(session_settings):
+        fewer_settings = {k: v for k, v in session_settings.items() if k != key}
         if avoids_shuffle(fewer_settings):
-            settings = fewer_settings
-    values_before = [(key, spark.conf.get(key, None)) for key in settings]
+            session_settings = fewer_settings
+    values_before = [(key, spark.conf.get(key, None)) for key in session_settings]
     return Change(
         PARTITIONED,
         "not used",
         "used",
-        f"With {count(len(settings), 'session setting')}, Spark joins the target's partitions as "
+        f"With {count(len(session_settings), 'session setting')}, Spark joins the target's partitions as "
         "they are stored, without a shuffle.",
-        tuple(set_session(key, value) for key, value in settings.items()),
+        tuple(set_session(key, setting_value) for key, setting_value in session_settings.items()),
         tuple(set_session(k, v) if v else reset_session(k) for k, v in values_before),
         side_effect="each task holds an entire partition, so partitions must fit into a task, and "
         "there are at most as many tasks as partitions",
@@ -140,34 +144,36 @@ def review_merge(
     budget = Budget(budget_seconds, budget_bytes)
     with session_in_catalog(lake) as spark:
         statement = _parse_merge(spark, sql)
-        catalog, *name = statement.target
+        catalog, *table_name = statement.target
         if catalog != lake.name:
             raise ParameterError(
                 f"The target is in catalog {catalog}, but this is {lake.name}; connect to "
                 f"{catalog}."
             )
-        trial = Trial.start(lake, tuple(name), budget, progress=progress)
+        trial = Trial.start(lake, tuple(table_name), budget, progress=progress)
         review = MergeReview.from_statement(spark, statement, trial.facts)
-        measured = Measurements(_MEASURES)
+        measurements = Measurements(_MEASURES)
         fingerprints = set[str]()
-        measured.add(AS_IS, _plan_figures(review.plan))
-        if review.narrower is not None:
-            measured.add(NARROWER, _plan_figures(review.narrower.plan))
+        measurements.add(AS_IS, _plan_figures(review.plan))
+        if review.narrower_merge is not None:
+            measurements.add(NARROWER, _plan_figures(review.narrower_merge.plan))
             if prove:
-                measured, fingerprints = _try_on_clones(trial, statement, review.narrower, measured)
-    return _answer(trial, review, measured, fingerprints)
+                measurements, fingerprints = _try_on_clones(
+                    trial, statement, review.narrower_merge, measurements
+                )
+    return _answer(trial, review, measurements, fingerprints)
 
 
 def _parse_merge(spark: SparkSession, sql: str) -> Statement:
     """Read a MERGE, and refuse what cannot be reviewed."""
-    statement = parse(spark, sql)
+    statement = parse_statement(spark, sql)
     if statement.kind != "MERGE":
         raise StatementRefused(
             f"The statement is {statement.kind}; review-merge reads MERGE statements."
         )
-    if (number_of_literals := literal_count(spark, statement)) > MOST_LITERALS:
+    if (found_literal_count := literal_count(spark, statement)) > MOST_LITERALS:
         raise StatementRefused(
-            f"The MERGE has {number_of_literals:,} literals. A review plans it several times, "
+            f"The MERGE has {found_literal_count:,} literals. A review plans it several times, "
             f"which takes minutes with more than {MOST_LITERALS:,}; write the values to a table, "
             "and use that table in USING."
         )
@@ -179,41 +185,43 @@ def _plan_figures(plan: MergePlan) -> Figures:
 
 
 def _try_on_clones(
-    trial: Trial, statement: Statement, narrower: NarrowedMerge, plan_figures: Measurements
+    trial: Trial, statement: Statement, narrower: NarrowedMerge, plan_measurements: Measurements
 ) -> tuple[Measurements, set[str]]:
     """Run both statements, each on its own clone: the figures (those of the plans if a trial was
     incomplete), and the fingerprints of the rows that the statements left.
     """
     # The proposal runs first, so that a warm session favours the statement as it is.
-    statements = {NARROWER: narrower.statement, AS_IS: statement}
-    fingerprints: dict[str, str] = {}
+    statements_by_variant = {NARROWER: narrower.statement, AS_IS: statement}
+    fingerprints_by_variant: dict[str, str] = {}
 
-    def run_statement(name: str, box: Sandbox) -> Figures:
+    def run_statement(variant: str, box: Sandbox) -> Figures:
         # At worst all of the target is rewritten.
-        execution = box.run(statements[name].on(box.name), expected_bytes=box.size_in_bytes)
+        execution = box.run(
+            statements_by_variant[variant].sql_for(box.name), expected_bytes=box.size_in_bytes
+        )
         with (
             box.budget.cancel_jobs_when_spent(box.lake.spark),
             temporary_settings(box.lake.spark, reading_settings()),
         ):
-            fingerprints[name] = str(
+            fingerprints_by_variant[variant] = str(
                 fingerprint(box.lake.spark, statement.with_branch(box.name))[()]
             )
         plan_nodes = list(nodes_with_searches(executed_command_plan(execution.frame)))
-        scans = [node for node in plan_nodes if is_scan_of(node, box.name)]
-        shuffles = [node for node in plan_nodes if node_class(node) == SHUFFLE]
+        scan_nodes = [plan_node for plan_node in plan_nodes if is_scan_of(plan_node, box.name)]
+        shuffle_nodes = [plan_node for plan_node in plan_nodes if node_class(plan_node) == SHUFFLE]
         return {
-            FILES: sum(metric(node, "resultDataFiles") for node in scans),
-            OPENED: sum(metric(node, "totalDataFileSize") for node in scans),
-            SHUFFLED: sum(metric(node, "shuffleBytesWritten") for node in shuffles),
+            FILES: sum(metric(plan_node, "resultDataFiles") for plan_node in scan_nodes),
+            OPENED: sum(metric(plan_node, "totalDataFileSize") for plan_node in scan_nodes),
+            SHUFFLED: sum(metric(plan_node, "shuffleBytesWritten") for plan_node in shuffle_nodes),
             TIME: execution.seconds,
         }
 
-    variants = dict.fromkeys(statements, leave_unchanged)
+    variants = dict.fromkeys(statements_by_variant, set_up_nothing)
     experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
     with experiment.open():
         experiment.measure("the statement", run_statement)
-    return experiment.measured if AS_IS in fingerprints else plan_figures, set(
-        fingerprints.values()
+    return experiment.measurements if AS_IS in fingerprints_by_variant else plan_measurements, set(
+        fingerprints_by_variant.values()
     )
 
 
@@ -226,8 +234,8 @@ class MergeReview:
     statement: Statement
     plan: MergePlan
     full_scan: TargetScan
-    narrower: NarrowedMerge | None
-    why_not_narrower: str
+    narrower_merge: NarrowedMerge | None
+    no_narrower_reason: str
     join_change: Change
 
     @classmethod
@@ -250,16 +258,16 @@ class MergeReview:
 
     def changes(self) -> Iterator[Change]:
         """The proposals, and what was checked."""
-        plan = self.plan
-        narrower = self.narrower
-        change = Change(NARROWER, None, None, f"There is none: {self.why_not_narrower}.")
+        current_plan = self.plan
+        narrower = self.narrower_merge
+        narrower_change = Change(NARROWER, None, None, f"There is none: {self.no_narrower_reason}.")
         if narrower is not None:
             columns_text = " and ".join(
                 f"{a.equality.column} ({a.form})" for a in narrower.predicates
             )
-            change = Change(
+            narrower_change = Change(
                 NARROWER,
-                count(plan.scan.file_count, "file"),
+                count(current_plan.scan.file_count, "file"),
                 count(narrower.plan.scan.file_count, "file"),
                 f"The source's current values of {columns_text} are written into ON. Every pair "
                 "of rows that matches ON also passes the predicate, so every clause sees the same "
@@ -270,43 +278,45 @@ class MergeReview:
                 "out match nothing, and WHEN NOT MATCHED inserts them although they exist",
                 check=(narrower.guard_sql,),
             )
-        yield change
+        yield narrower_change
         yield replace(self.join_change, is_alternative=narrower is not None)
-        opened_sentence = f"The target scan opens {self.opened()}."
-        why = f"{opened_sentence} Filters that reached Iceberg: {plan.scan.filters}."
+        opened_sentence = f"The target scan opens {self.opened_text()}."
+        why = f"{opened_sentence} Filters that reached Iceberg: {current_plan.scan.pushed_filters}."
         yield Change("pruning", None, None, why)
-        target_shuffle = "with" if plan.is_target_shuffled else "without"
-        write_shuffle = "with" if plan.is_write_shuffled else "without"
+        with_or_without_target_shuffle = "with" if current_plan.is_target_shuffled else "without"
+        with_or_without_write_shuffle = "with" if current_plan.is_write_shuffled else "without"
         why = (
-            f"Spark plans {plan.join}, {target_shuffle} a shuffle of the target before it and "
-            f"{write_shuffle} a shuffle of the rows that are written."
+            f"Spark plans {current_plan.join_description}, {with_or_without_target_shuffle} a shuffle of the target before it and "
+            f"{with_or_without_write_shuffle} a shuffle of the rows that are written."
         )
         yield Change("shuffle", None, None, why)
 
-    def opened(self) -> str:
+    def opened_text(self) -> str:
         """The files and bytes that the target scan opens, of all."""
-        scan = self.plan.scan
+        target_scan = self.plan.scan
         full_scan = self.full_scan
-        opens_text = count(scan.delete_file_count, "time")
-        deletes_text = f", and delete files {opens_text}" if scan.delete_file_count else ""
+        delete_opens_text = count(target_scan.delete_file_count, "time")
+        deletes_clause = (
+            f", and delete files {delete_opens_text}" if target_scan.delete_file_count else ""
+        )
         return (
-            f"{scan.file_count:,} of {count(full_scan.file_count, 'data file')}, "
-            f"{size(scan.size_in_bytes)} of {size(full_scan.size_in_bytes)}{deletes_text}"
+            f"{target_scan.file_count:,} of {count(full_scan.file_count, 'data file')}, "
+            f"{size(target_scan.size_in_bytes)} of {size(full_scan.size_in_bytes)}{deletes_clause}"
         )
 
 
 def _answer(
-    trial: Trial, review: MergeReview, measured: Measurements, fingerprints: set[str]
+    trial: Trial, review: MergeReview, measurements: Measurements, fingerprints: set[str]
 ) -> Answer:
     """``fingerprints`` are the fingerprints that the statements left."""
     are_rows_different = len(fingerprints) > 1
     if are_rows_different:
-        review = replace(review, narrower=None, why_not_narrower="it left different rows")
-    verdict = f"No change: it opens {review.opened()}."
-    if review.narrower is not None:
+        review = replace(review, narrower_merge=None, no_narrower_reason="it left different rows")
+    verdict = f"No change: it opens {review.opened_text()}."
+    if review.narrower_merge is not None:
         verdict = (
             "Write the source's values into ON: the statement then opens "
-            f"{review.narrower.plan.scan.file_count:,} of "
+            f"{review.narrower_merge.plan.scan.file_count:,} of "
             f"{count(review.full_scan.file_count, 'data file')} instead of "
             f"{review.plan.scan.file_count:,}."
         )
@@ -335,9 +345,9 @@ def _answer(
         facts=trial.facts,
         verdict=verdict,
         changes=tuple(review.changes()),
-        measured=measured,
+        measured=measurements,
         now=AS_IS,
-        advised=NARROWER if review.narrower else None,
+        advised=NARROWER if review.narrower_merge else None,
         confidence=confidence,
         because=confidence_reason,
         stopped=trial.stop_reason,

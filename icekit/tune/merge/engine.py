@@ -43,22 +43,22 @@ class TargetScan:
     file_count: int = 0
     size_in_bytes: int = 0
     delete_file_count: int = 0
-    filters: str = ""
+    pushed_filters: str = ""
     keeps_partitions_apart: bool = False
 
     @classmethod
-    def from_node(cls, node: Any) -> TargetScan:
+    def from_node(cls, scan_node: Any) -> TargetScan:
         """Plan a scan that is a node of Spark's plan, and read Iceberg's report of it."""
-        scan = node.scan()
-        scan.toBatch().planInputPartitions()
-        metric_values = {str(m.name()): int(m.value()) for m in scan.reportDriverMetrics()}
-        description = str(scan.description())
+        iceberg_scan = scan_node.scan()
+        iceberg_scan.toBatch().planInputPartitions()
+        metric_values = {str(m.name()): int(m.value()) for m in iceberg_scan.reportDriverMetrics()}
+        scan_description = str(iceberg_scan.description())
         return cls(
             metric_values.get("resultDataFiles", 0),
             metric_values.get("totalDataFileSize", 0),
             metric_values.get("resultDeleteFiles", 0),
-            filters_of(description) or "none",
-            not description.endswith("groupedBy=)"),
+            filters_of(scan_description) or "none",
+            not scan_description.endswith("groupedBy=)"),
         )
 
 
@@ -73,7 +73,7 @@ class MergePlan:
     plan, a Java object, in which ``is_target_left`` says on which side of the join the target is.
     """
 
-    join: str
+    join_description: str
     is_target_left: bool
     scan: TargetScan
     group_filter_scan: TargetScan | None
@@ -92,8 +92,8 @@ class MergePlan:
 
 def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
     """How Spark would run a MERGE of ``target``, which is named with its catalog."""
-    query = query_execution(spark, sql)
-    physical_plan = query.executedPlan()
+    execution = query_execution(spark, sql)
+    physical_plan = execution.executedPlan()
     plan_nodes = list(walk_plan(physical_plan))
     join_node = next(
         (n for n in plan_nodes if node_class(n).endswith(("JoinExec", "ProductExec"))), None
@@ -113,21 +113,24 @@ def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
             f"Spark's plan of this MERGE does not scan {display_name(target)} at all (no row can "
             "match, as when the source is empty), so there is nothing to review."
         )
-    search_nodes = (
-        n for plan in match_searches(scan_node) for n in walk_plan(plan) if is_scan_of(n, target)
+    match_search_nodes = (
+        n
+        for search_plan in match_searches(scan_node)
+        for n in walk_plan(search_plan)
+        if is_scan_of(n, target)
     )
     return MergePlan(
         f"{join_type} {join_node.nodeName()}" if join_node is not None else "no join",
         is_target_left,
         TargetScan.from_node(scan_node),
-        next(map(TargetScan.from_node, search_nodes), None),
+        next(map(TargetScan.from_node, match_search_nodes), None),
         any(node_class(n) == SHUFFLE for n in target_nodes),
         any(
             node_class(n) == SHUFFLE
             for n in takewhile(lambda n: not n.equals(join_node), plan_nodes)
         ),
         _partitioning_text(source_nodes),
-        query.analyzed(),
+        execution.analyzed(),
     )
 
 

@@ -58,9 +58,9 @@ class Equality:
     """
 
     column: str
-    type: str
+    compared_type: str
     partition_unit: str
-    expression: str
+    source_sql: str
     is_null_safe: bool
 
 
@@ -72,7 +72,7 @@ class MergeKeys:
 
     equalities: tuple[Equality, ...] = ()
     unusable_equalities: tuple[str, ...] = ()
-    unstable_part: str | None = None
+    unstable_source_part: str | None = None
 
 
 @frozen
@@ -92,17 +92,17 @@ class ImpliedPredicate:
         """The predicate of a term; raises ValueError or OverflowError for a time without a
         literal.
         """
-        data_type = self.equality.type
-        conditions = [f"{column_sql} IS NULL"] if self.has_nulls else []
+        data_type = self.equality.compared_type
+        condition_sqls = [f"{column_sql} IS NULL"] if self.has_nulls else []
         if self.form == RANGES:
-            conditions += unit_range_predicates(
+            condition_sqls += unit_range_predicates(
                 column_sql, data_type, self.equality.partition_unit, self.values
             )
         elif self.form == BOUNDS:
-            conditions.append(in_range(column_sql, data_type, *self.values))
+            condition_sqls.append(in_range(column_sql, data_type, *self.values))
         elif self.values:
-            conditions.append(in_values(column_sql, data_type, self.values))
-        return " OR ".join(conditions)
+            condition_sqls.append(in_values(column_sql, data_type, self.values))
+        return " OR ".join(condition_sqls)
 
     def non_null_sql(self, expression_sql: str) -> str:
         """The same predicate of the source's expression, never null, because null matches nothing
@@ -116,30 +116,34 @@ class ImpliedPredicate:
 
 def merge_keys(plan: MergePlan, facts: TableFacts) -> MergeKeys:
     """The equalities of a MERGE's ON, as Spark has resolved them; the facts are the target's."""
-    join = next((n for n in walk_plan(plan.analyzed_plan) if node_class(n) == "Join"), None)
-    if join is None or join.condition().isEmpty():
+    join_node = next((n for n in walk_plan(plan.analyzed_plan) if node_class(n) == "Join"), None)
+    if join_node is None or join_node.condition().isEmpty():
         return MergeKeys()
-    join_sides = join.left(), join.right()
-    target, source = join_sides if plan.is_target_left else join_sides[::-1]
-    equalities: dict[str, Equality | None] = {}
-    for conjunct in _conjuncts(join.condition().get()):
+    join_sides = join_node.left(), join_node.right()
+    target_side, source_side = join_sides if plan.is_target_left else join_sides[::-1]
+    equalities_by_sql: dict[str, Equality | None] = {}
+    for conjunct in _conjuncts(join_node.condition().get()):
         if node_class(conjunct) in {"EqualTo", "EqualNullSafe"}:
             for target_expression, source_expression in (
                 (conjunct.left(), conjunct.right()),
                 (conjunct.right(), conjunct.left()),
             ):
-                if _uses_only(target_expression, target) and _uses_only(source_expression, source):
+                if _uses_only(target_expression, target_side) and _uses_only(
+                    source_expression, source_side
+                ):
                     equality = _equality(
                         facts,
                         target_expression,
                         source_expression,
                         node_class(conjunct) == "EqualNullSafe",
                     )
-                    equalities[str(conjunct.sql())] = equality
+                    equalities_by_sql[str(conjunct.sql())] = equality
     return MergeKeys(
-        tuple(filter(None, equalities.values())),
-        tuple(text for text, equality in equalities.items() if equality is None),
-        unstable_part_of(source),
+        tuple(filter(None, equalities_by_sql.values())),
+        tuple(
+            equality_sql for equality_sql, equality in equalities_by_sql.items() if equality is None
+        ),
+        unstable_part_of(source_side),
     )
 
 
@@ -158,17 +162,17 @@ def _equality(
     facts: TableFacts, target_expression: Any, source_expression: Any, is_null_safe: bool
 ) -> Equality | None:
     """One equality; None if its values could rule out a file that has a match."""
-    column = (
+    attribute = (
         target_expression.child() if node_class(target_expression) == "Cast" else target_expression
     )
-    column_type = str(column.dataType().simpleString())
+    column_type = str(attribute.dataType().simpleString())
     compared_type = str(target_expression.dataType().simpleString())
-    if node_class(column) != "AttributeReference" or (
+    if node_class(attribute) != "AttributeReference" or (
         column_type != compared_type and (column_type, compared_type) != ("int", "bigint")
     ):
         return None
     # The name is written as in the statement, which may be in another case.
-    column_name = str(column.name())
+    column_name = str(attribute.name())
     same_name_columns = [
         c for c in facts.columns if c.names[0].casefold() == column_name.casefold()
     ]
@@ -204,10 +208,10 @@ def _iceberg_type(spark_type: str) -> str:
 
 def unstable_part_of(plan: Any) -> str | None:
     """What makes a plan return different rows each time it is read; None if nothing does."""
-    for node in walk_plan(plan):
-        if node_class(node) in {"GlobalLimit", "LocalLimit", "Offset", "Sample"}:
-            return node_class(node)
-        for expression in elements(node.expressions()):
+    for plan_node in walk_plan(plan):
+        if node_class(plan_node) in {"GlobalLimit", "LocalLimit", "Offset", "Sample"}:
+            return node_class(plan_node)
+        for expression in elements(plan_node.expressions()):
             if not expression.deterministic() or _OF_TIME.search(str(expression.toString())):
                 return str(expression.sql())[:80]
     return None
@@ -219,46 +223,50 @@ def implied_predicates(
     """The predicates that the source's values of the equalities imply: by one aggregation of the
     source, and another for each equality with few values.
     """
-    frame = spark.sql(keys_sql(statement, keys.equalities))
-    aggregates: list[str] = []
+    keys_frame = spark.sql(keys_sql(statement, keys.equalities))
+    aggregate_sqls: list[str] = []
     value_frames: list[DataFrame] = []
-    for equality, field in zip(keys.equalities, frame.schema, strict=True):
-        name = field.name
-        type_name = field.dataType.typeName()
-        low_sql = scalar_sql(f"min({name})", type_name)
-        high_sql = scalar_sql(f"max({name})", type_name)
-        value_sql = scalar_sql(name, type_name)
+    for equality, key_field in zip(keys.equalities, keys_frame.schema, strict=True):
+        key_name = key_field.name
+        type_name = key_field.dataType.typeName()
+        low_sql = scalar_sql(f"min({key_name})", type_name)
+        high_sql = scalar_sql(f"max({key_name})", type_name)
+        distinct_value_sql = scalar_sql(key_name, type_name)
         if equality.partition_unit:
-            unit_sql = (
-                f"{identifier(statement.target[0])}.system.{equality.partition_unit}s({name})"
+            time_unit_sql = (
+                f"{identifier(statement.target[0])}.system.{equality.partition_unit}s({key_name})"
             )
-            value_sql = scalar_sql(unit_sql, "date" if equality.partition_unit == "day" else "int")
-        distinct_count_sql = f"approx_count_distinct({value_sql})"
-        aggregates.append(
-            f"struct(count({name}) < count(*), {distinct_count_sql}, {low_sql}, {high_sql})"
+            distinct_value_sql = scalar_sql(
+                time_unit_sql, "date" if equality.partition_unit == "day" else "int"
+            )
+        distinct_count_sql = f"approx_count_distinct({distinct_value_sql})"
+        aggregate_sqls.append(
+            f"struct(count({key_name}) < count(*), {distinct_count_sql}, {low_sql}, {high_sql})"
         )
-        value_frames.append(frame.where(f"{name} IS NOT NULL").selectExpr(value_sql).distinct())
-    source_figures = frame.selectExpr(*aggregates).collect()[0]
-    return [*filter(None, map(_implied_predicate, keys.equalities, value_frames, source_figures))]
+        value_frames.append(
+            keys_frame.where(f"{key_name} IS NOT NULL").selectExpr(distinct_value_sql).distinct()
+        )
+    aggregate_row = keys_frame.selectExpr(*aggregate_sqls).collect()[0]
+    return [*filter(None, map(_implied_predicate, keys.equalities, value_frames, aggregate_row))]
 
 
 def keys_sql(statement: Statement, equalities: Iterable[Equality]) -> str:
     """A query of the source's side of each equality, as ``k0, k1, …``."""
     expressions_sql = ", ".join(
-        f"{e.expression} AS k{number}" for number, e in enumerate(equalities)
+        f"{e.source_sql} AS k{key_number}" for key_number, e in enumerate(equalities)
     )
-    return f"{statement.with_clause} SELECT {expressions_sql} FROM {statement.source}".lstrip()
+    return f"{statement.with_clause} SELECT {expressions_sql} FROM {statement.source_sql}".lstrip()
 
 
 def _implied_predicate(
-    equality: Equality, value_frame: DataFrame, figures: Sequence[Any]
+    equality: Equality, value_frame: DataFrame, aggregated_figures: Sequence[Any]
 ) -> ImpliedPredicate | None:
     """Ranges if the target is partitioned by a time, otherwise the values if they are few,
     otherwise their bounds; None if no row can match, or for a time without a literal.
     """
-    has_nulls, distinct_count, low, high = figures
+    has_nulls, distinct_count, low_value, high_value = aggregated_figures
     has_nulls = has_nulls and equality.is_null_safe
-    if low is None and not has_nulls:
+    if low_value is None and not has_nulls:
         return None
     # The estimate is within a few per cent.
     value_rows = (
@@ -268,8 +276,10 @@ def _implied_predicate(
     predicate = ImpliedPredicate(
         equality, RANGES if equality.partition_unit else VALUES, values, has_nulls
     )
-    if low is not None and not 0 < len(values) <= _MOST_VALUES:
-        predicate = ImpliedPredicate(equality, BOUNDS, (to_scalar(low), to_scalar(high)), has_nulls)
+    if low_value is not None and not 0 < len(values) <= _MOST_VALUES:
+        predicate = ImpliedPredicate(
+            equality, BOUNDS, (to_scalar(low_value), to_scalar(high_value)), has_nulls
+        )
     try:
         predicate.predicate_sql("")
     except (OverflowError, ValueError):
@@ -305,14 +315,18 @@ def narrower_rewrite(
             "predicate in ON can rule out a file; replace that clause with a separate DELETE or "
             "UPDATE that filters by partition"
         )
-    if keys.unstable_part:
+    if keys.unstable_source_part:
         return (
             None,
-            f"the source may return different rows each time it is read ({keys.unstable_part})",
+            f"the source may return different rows each time it is read ({keys.unstable_source_part})",
         )
     try:
-        predicates = implied_predicates(spark, statement, keys) if keys.equalities else []
-        needed_predicates, plan = _needed_predicates(spark, statement, predicates, current_plan)
+        implied_predicates_of_source = (
+            implied_predicates(spark, statement, keys) if keys.equalities else []
+        )
+        needed_predicates, plan = _needed_predicates(
+            spark, statement, implied_predicates_of_source, current_plan
+        )
         guard_sql = _guard_sql(statement, needed_predicates)
         left_out_count = int(spark.sql(guard_sql).collect()[0][0]) if needed_predicates else 0
     except engine_errors() as error:
@@ -322,12 +336,14 @@ def narrower_rewrite(
     if left_out_count:
         return None, f"the source changed while it was read: {left_out_count:,} of its rows are new"
     if not needed_predicates:
-        unusable_texts = (f"{text} cannot be used" for text in keys.unusable_equalities)
+        unusable_sentences = (
+            f"{equality_sql} cannot be used" for equality_sql in keys.unusable_equalities
+        )
         return None, "; ".join(
-            ["no value of the source rules out a file of the target", *unusable_texts]
+            ["no value of the source rules out a file of the target", *unusable_sentences]
         )
     narrowed_statement = narrow_statement(
-        spark, statement, _predicate_sql(statement, needed_predicates)
+        spark, statement, _conjunction_sql(statement, needed_predicates)
     )
     return NarrowedMerge(narrowed_statement, needed_predicates, guard_sql, plan), ""
 
@@ -343,17 +359,17 @@ def _needed_predicates(
     """
 
     def plan_with(predicates: Sequence[ImpliedPredicate]) -> MergePlan:
-        sql = statement.with_condition(_predicate_sql(statement, predicates))
+        sql = statement.sql_with_condition(_conjunction_sql(statement, predicates))
         return merge_plan(spark, sql, statement.target)
 
     needed_predicates = tuple(implied_predicates)
     plan = plan_with(implied_predicates) if implied_predicates else current_plan
     if plan.size_in_bytes >= current_plan.size_in_bytes:
         return (), current_plan
-    for candidate in sorted(
+    for removed_predicate in sorted(
         implied_predicates, key=lambda a: len(a.predicate_sql("")), reverse=True
     ):
-        fewer_predicates = tuple(a for a in needed_predicates if a is not candidate)
+        fewer_predicates = tuple(a for a in needed_predicates if a is not removed_predicate)
         plan_without = plan_with(fewer_predicates) if fewer_predicates else current_plan
         if plan_without.size_in_bytes <= plan.size_in_bytes:
             needed_predicates = fewer_predicates
@@ -361,17 +377,21 @@ def _needed_predicates(
     return needed_predicates, plan
 
 
-def _predicate_sql(statement: Statement, predicates: Sequence[ImpliedPredicate]) -> str:
-    conditions = [
+def _conjunction_sql(statement: Statement, predicates: Sequence[ImpliedPredicate]) -> str:
+    condition_sqls = [
         a.predicate_sql(identifier(*statement.qualifier, a.equality.column)) for a in predicates
     ]
     return (
-        conditions[0] if len(conditions) == 1 else " AND ".join(f"({part})" for part in conditions)
+        condition_sqls[0]
+        if len(condition_sqls) == 1
+        else " AND ".join(f"({condition_sql})" for condition_sql in condition_sqls)
     )
 
 
 def _guard_sql(statement: Statement, predicates: Sequence[ImpliedPredicate]) -> str:
     """A query that counts the source's rows that the predicates would keep from matching."""
-    tests_sql = " AND ".join(a.non_null_sql(f"k{number}") for number, a in enumerate(predicates))
+    conditions_sql = " AND ".join(
+        a.non_null_sql(f"k{key_number}") for key_number, a in enumerate(predicates)
+    )
     keys_query = keys_sql(statement, (a.equality for a in predicates))
-    return f"SELECT count(*) AS left_out FROM ({keys_query}) WHERE NOT ({tests_sql})"
+    return f"SELECT count(*) AS left_out FROM ({keys_query}) WHERE NOT ({conditions_sql})"

@@ -16,10 +16,10 @@ from icekit.tune.filters import (
     ColumnCondition,
     ConditionGroup,
     FilterTree,
+    filter_sql,
     filters_of,
-    sql,
 )
-from icekit.tune.filters import parse as parse_with
+from icekit.tune.filters import parse_filters as parse_with
 from icekit.tune.queries import MOST_VALUES, _function_notes, filters_by_frequency
 from tests.factories import table_facts
 
@@ -154,13 +154,13 @@ def test_filters_are_found_in_a_scans_description() -> None:
 def test_a_tree_is_written_as_sql_with_literals_of_the_columns_types(
     text: str, predicate: str
 ) -> None:
-    assert sql(parse(text), COLUMNS) == predicate
+    assert filter_sql(parse(text), COLUMNS) == predicate
 
 
 @pytest.mark.parametrize("text", ["raw = X'00'OR'1'='1'", "year(time_hour) = 99999"])
 def test_what_has_no_literal_becomes_no_sql(text: str) -> None:
     with pytest.raises((ValueError, OverflowError)):
-        sql(parse(text), COLUMNS)
+        filter_sql(parse(text), COLUMNS)
 
 
 @pytest.mark.parametrize(

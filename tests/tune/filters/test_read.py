@@ -13,8 +13,8 @@ from icekit.common.errors import ParameterError
 from icekit.common.sql import identifier
 from icekit.engine.planner import plan_scan
 from icekit.tune.event_log import _START
-from icekit.tune.filters import ColumnCondition, filters_of, sql
-from icekit.tune.queries import bind_values, draw_sample, read_filters
+from icekit.tune.filters import ColumnCondition, filter_sql, filters_of
+from icekit.tune.queries import draw_sample, filters_with_values, read_filters
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("evolved")]
 SCAN = (
@@ -43,7 +43,9 @@ def test_stated_predicates_and_queries_are_read_as_spark_pushes_them(lake: Lake)
     assert any("1 query had no filter" in note for note in found.notes)
     columns = facts.by_name
     whole = plan_scan(lake.spark, ("lake", "lab", "evolved"))
-    some = plan_scan(lake.spark, ("lake", "lab", "evolved"), sql(found.filters[0].tree, columns))
+    some = plan_scan(
+        lake.spark, ("lake", "lab", "evolved"), filter_sql(found.filters[0].tree, columns)
+    )
     assert 0 < some.data_files <= whole.data_files
 
 
@@ -126,8 +128,8 @@ def test_filters_without_values_get_some_from_the_table(lake: Lake) -> None:
     facts = lake.observe("lab.unclustered", filter_columns=["tailnum"])
     found = read_filters(lake, facts)
 
-    drawn = draw_sample(lake, facts, ["tailnum", "time_hour", "flight_date"], row_count=500)
-    bound = list(bind_values(found.filters, drawn))
+    drawn = draw_sample(lake, facts, ["tailnum", "time_hour", "flight_date"], sampled_row_count=500)
+    bound = list(filters_with_values(found.filters, drawn))
 
     assert 400 < len(drawn["time_hour"]) < 600
     assert all(isinstance(v, int) for v in drawn["time_hour"] + drawn["flight_date"])
@@ -139,13 +141,13 @@ def test_filters_without_values_get_some_from_the_table(lake: Lake) -> None:
 def test_a_sample_is_the_same_however_spark_splits_its_work(lake: Lake) -> None:
     facts = lake.observe("lab.unclustered")
     table = identifier(*lake.sql_name(facts.table))
-    whole = draw_sample(lake, facts, ["tailnum", "time_hour"], row_count=500)
+    whole = draw_sample(lake, facts, ["tailnum", "time_hour"], sampled_row_count=500)
     lake.spark.sql(
         f"ALTER TABLE {table} SET TBLPROPERTIES ('read.split.target-size' = '65536', "
         "'read.split.open-file-cost' = '1')"
     )
     try:
-        split = draw_sample(lake, facts, ["tailnum", "time_hour"], row_count=500)
+        split = draw_sample(lake, facts, ["tailnum", "time_hour"], sampled_row_count=500)
     finally:
         lake.spark.sql(
             f"ALTER TABLE {table} UNSET TBLPROPERTIES ('read.split.target-size', "

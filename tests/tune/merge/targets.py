@@ -9,7 +9,7 @@ from icekit.engine.lake import session_in_catalog
 from icekit.sandbox.clones import clone
 from icekit.tune.answer import Answer
 from icekit.tune.merge import MergeReview, review_merge
-from icekit.tune.statement import parse
+from icekit.tune.statement import parse_statement
 from tests import tables
 
 #: A hundred rows a day, for thirty days.
@@ -47,7 +47,7 @@ class Target(tables.Table):
 
     def review(self, sql: str = "") -> MergeReview:
         with session_in_catalog(self.lake) as spark:
-            statement = parse(spark, sql or self.merge())
+            statement = parse_statement(spark, sql or self.merge())
             return MergeReview.from_statement(spark, statement, self.lake.observe(self.name))
 
     def prove(self, sql: str = "") -> Answer:
@@ -61,7 +61,7 @@ class Target(tables.Table):
         """The rows of a clone on which a statement was run."""
         with session_in_catalog(self.lake) as spark, clone(self.lake, self.name) as copy:
             on = self.lake.sql_name(copy.table)
-            spark.sql(parse(spark, sql).on(on))
+            spark.sql(parse_statement(spark, sql).sql_for(on))
             return self.rows(identifier(*on))
 
 

@@ -130,6 +130,6 @@ def test_a_target_that_is_not_shuffled_needs_none(lake: Lake, scratch: str) -> N
         target.merge(f"{source.sql_name} s", "t.id = s.id", "WHEN MATCHED THEN DELETE")
     )
 
-    assert "Broadcast" in review.plan.join
+    assert "Broadcast" in review.plan.join_description
     assert "not needed" in said(review, "storage-partitioned join")
     assert "without a shuffle of the target" in said(review, "shuffle")

@@ -65,11 +65,11 @@ def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_th
     assert review.plan.scan.file_count == 91
     assert review.full_scan.file_count == 91
     assert review.plan.is_target_shuffled
-    assert review.narrower is not None
-    assert review.narrower.plan.scan.file_count == 4
-    assert [a.equality.column for a in review.narrower.predicates] == ["time_hour"]
+    assert review.narrower_merge is not None
+    assert review.narrower_merge.plan.scan.file_count == 4
+    assert [a.equality.column for a in review.narrower_merge.predicates] == ["time_hour"]
     measured = answer.measured
-    assert measured.value(NARROWER, OPENED) == review.narrower.plan.size_in_bytes
+    assert measured.value(NARROWER, OPENED) == review.narrower_merge.plan.size_in_bytes
     assert measured.value(AS_IS, OPENED) == review.plan.size_in_bytes
     assert (measured.value(NARROWER, SHUFFLED) or 0) < (measured.value(AS_IS, SHUFFLED) or 0)
     assert (state(lake), lake.tables.source(("lab", "delays")).metadata_location) == before
@@ -77,7 +77,7 @@ def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_th
     assert answer.confidence == Confidence.HIGH
     assert answer.failure is None
     assert answer.advised == NARROWER
-    assert answer.script.sql == (review.narrower.statement.sql,)
+    assert answer.script.sql == (review.narrower_merge.statement.sql,)
     shown, _ = answer._repr_html_().split("<details>", 1)
     assert shown.index("this must return 0") < shown.index("<strong>SQL</strong>")
     assert "4 of 91 data files instead of 91" in answer.verdict
@@ -103,7 +103,7 @@ def test_what_is_shuffled_is_told_with_the_join(
     with temporary_settings(lake.spark, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
         review = target.review(target.merge(clauses=clauses))
 
-    assert review.plan.join == f"{join} SortMergeJoin"
+    assert review.plan.join_description == f"{join} SortMergeJoin"
     assert review.plan.is_target_shuffled
     assert said(review, "shuffle") == (
         f"Spark plans {join} SortMergeJoin, with a shuffle of the target before it and {written} a "

@@ -129,11 +129,13 @@ def test_the_narrower_statement_opens_less_and_leaves_the_same_rows(
     with temporary_settings(lake.spark, {"spark.sql.session.timeZone": "Pacific/Chatham"}):
         sql, review = offered(target, CASES[name])
 
-        assert review.narrower is not None, said(review, "narrower ON")
-        assert review.narrower.plan.scan.file_count < review.plan.scan.file_count
-        assert review.narrower.plan.size_in_bytes < review.plan.size_in_bytes
-        assert target.sql(review.narrower.guard_sql)[0][0] == 0
-        assert target.after(review.narrower.statement.sql) == target.after(sql) != target.rows()
+        assert review.narrower_merge is not None, said(review, "narrower ON")
+        assert review.narrower_merge.plan.scan.file_count < review.plan.scan.file_count
+        assert review.narrower_merge.plan.size_in_bytes < review.plan.size_in_bytes
+        assert target.sql(review.narrower_merge.guard_sql)[0][0] == 0
+        assert (
+            target.after(review.narrower_merge.statement.sql) == target.after(sql) != target.rows()
+        )
 
 
 def test_names_with_dots_quotes_and_backticks_are_quoted(lake: Lake, scratch: str) -> None:
@@ -152,8 +154,8 @@ def test_names_with_dots_quotes_and_backticks_are_quoted(lake: Lake, scratch: st
 
     review = target.review(sql)
 
-    assert review.narrower is not None
-    assert target.after(review.narrower.statement.sql) == target.after(sql)
+    assert review.narrower_merge is not None
+    assert target.after(review.narrower_merge.statement.sql) == target.after(sql)
 
 
 def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(target: Target) -> None:
@@ -171,19 +173,19 @@ def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(target: T
 
     review = target.review(sql)
 
-    assert review.narrower is not None
-    assert review.narrower.predicates[0].form == "ranges"
-    assert target.after(review.narrower.statement.sql) == target.after(sql)
+    assert review.narrower_merge is not None
+    assert review.narrower_merge.predicates[0].form == "ranges"
+    assert target.after(review.narrower_merge.statement.sql) == target.after(sql)
 
 
 def test_only_predicates_that_rule_something_out_are_added(target: Target) -> None:
     review = target.filled().review()
 
-    assert review.narrower is not None
+    assert review.narrower_merge is not None
     assert [
-        (a.equality.column, a.equality.expression, a.form) for a in review.narrower.predicates
+        (a.equality.column, a.equality.source_sql, a.form) for a in review.narrower_merge.predicates
     ] == [("d", "s.d", "ranges")]
-    assert review.narrower.statement.condition == (
+    assert review.narrower_merge.statement.condition_sql == (
         f"({KEYS}) AND ((`t`.`d` >= DATE '2024-01-04' AND `t`.`d` < DATE '2024-01-06') OR "
         "(`t`.`d` >= DATE '2024-01-18' AND `t`.`d` < DATE '2024-01-19'))"
     )
@@ -200,8 +202,8 @@ def test_many_values_become_their_bounds(target: Target) -> None:
         )
     )
 
-    assert review.narrower is not None
-    assert review.narrower.statement.condition == (
+    assert review.narrower_merge is not None
+    assert review.narrower_merge.statement.condition_sql == (
         "(t.id = s.id) AND (`t`.`id` >= 0L AND `t`.`id` <= 598L)"
     )
 
@@ -217,14 +219,14 @@ def test_the_guard_counts_what_came_to_the_source_afterwards(target: Target, lat
     try:
         sql = target.merge("mr_late s", KEYS.replace("=", "<=>"))
         review = target.review(sql)
-        assert review.narrower is not None
-        assert target.sql(review.narrower.guard_sql)[0][0] == 0
+        assert review.narrower_merge is not None
+        assert target.sql(review.narrower_merge.guard_sql)[0][0] == 0
 
         target.sql(f"{view} {first} UNION ALL {late}")
 
-        assert target.sql(review.narrower.guard_sql)[0][0] == 1
+        assert target.sql(review.narrower_merge.guard_sql)[0][0] == 1
         # This is what it guards against: the row is there, and would be inserted once more.
-        assert len(target.after(review.narrower.statement.sql)) == len(target.after(sql)) + 1
+        assert len(target.after(review.narrower_merge.statement.sql)) == len(target.after(sql)) + 1
     finally:
         target.spark.catalog.dropTempView("mr_late")
 
@@ -275,5 +277,5 @@ def test_no_predicate_is_offered_where_it_could_be_wrong_or_would_rule_out_nothi
 ) -> None:
     _, review = offered(target, case)
 
-    assert review.narrower is None
+    assert review.narrower_merge is None
     assert re.search(why, said(review, "narrower ON")), said(review, "narrower ON")
