@@ -301,25 +301,27 @@ class Lake(catalog.Lake):
         """
         from icekit.tune import tune
 
-        options = {
-            "filters": filters,
-            "event_log": event_log,
-            "reads_per_day": reads_per_day,
-            "sample_bytes": sample_bytes,
-            "repeats": repeats,
-            "statement": statement,
-            "operation": operation,
-            "share": share,
-            "file_share": file_share,
-            "reads_per_commit": reads_per_commit,
-            "read_filter": read_filter,
-            "compact_every": compact_every,
-            "commits": commits,
-            "budget_seconds": budget_seconds,
-            "budget_bytes": budget_bytes,
-        }
-        stated_options = {name: value for name, value in options.items() if value is not None}
-        return tune(self, question, table, progress=progress, **stated_options)
+        return tune(
+            self,
+            question,
+            table,
+            filters=filters,
+            event_log=event_log,
+            reads_per_day=reads_per_day,
+            sample_bytes=sample_bytes,
+            repeats=repeats,
+            statement=statement,
+            operation=operation,
+            share=share,
+            file_share=file_share,
+            reads_per_commit=reads_per_commit,
+            read_filter=read_filter,
+            compact_every=compact_every,
+            commits=commits,
+            budget_seconds=budget_seconds,
+            budget_bytes=budget_bytes,
+            progress=progress,
+        )
 
     def read_resolved(self, table: str | Identifier) -> DataFrame:
         """The current rows of a table with too many equality deletes for Spark; the table does not

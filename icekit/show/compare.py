@@ -140,8 +140,8 @@ class ComparedStates(Shown):
         if self.before.name != table_name:
             table_name = f"{self.before.name} and {table_name}"
         state_texts = [
-            f"{time_text(facts.snapshot_ms or facts.collected_at_ms)}, snapshot {facts.snapshot_id} "
-            f"({record.status})"
+            f"{time_text(facts.snapshot_ms or facts.collected_at_ms)}, snapshot "
+            f"{facts.snapshot_id} ({record.status})"
             for facts, record in zip((self.before, self.after), self.health_records, strict=True)
         ]
         postponed_sentence = waiting(self.after, self.findings[1], self.thresholds)

@@ -4,11 +4,12 @@ advised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from icekit.common.commands.shared import OutputOptions, TableOptions
 from icekit.common.commands.tune import QUESTIONS as QUESTION_OPTIONS
+from icekit.common.commands.tune import TuneOptions
 from icekit.common.errors import ParameterError, require_known, require_number
 from icekit.common.sql import Identifier
 
@@ -21,9 +22,14 @@ QUESTIONS = {
     "file-sizes": "why files miss their target size, and which setting fixes it",
     "metrics-columns": "which column statistics are worth their cost",
     "layout": "which partitioning, sort order or bloom filters your queries need",
-    "write-mode": "whether merge-on-read or copy-on-write is cheaper, tried on clones with your own statement",
-    "planning": "why planning a scan takes long: manifests, where it is planned, object store paths",
+    "write-mode": (
+        "whether merge-on-read or copy-on-write is cheaper, tried on clones with your own statement"
+    ),
+    "planning": (
+        "why planning a scan takes long: manifests, where it is planned, object store paths"
+    ),
 }
+#: What a question declares for its command, but takes as an argument of its own or not at all.
 _NOT_OPTIONS = {*TableOptions.declared, *OutputOptions.declared, "statement_file"}
 
 
@@ -32,43 +38,96 @@ def tune(
     question: str,
     table: str | Identifier,
     *,
+    filters: Sequence[str] | None = None,
+    event_log: str | None = None,
+    reads_per_day: float | None = None,
+    sample_bytes: str | None = None,
+    repeats: int | None = None,
+    statement: str | None = None,
+    operation: str | None = None,
+    share: float | None = None,
+    file_share: float | None = None,
+    reads_per_commit: float | None = None,
+    read_filter: str | None = None,
+    compact_every: int | None = None,
+    commits: int | None = None,
+    budget_seconds: float | None = None,
+    budget_bytes: str | None = None,
     progress: Callable[[str], None] = print,
-    **options: Any,
 ) -> Answer:
     """Answer one of :data:`QUESTIONS` about a table; only reads the table.
 
-    The options are those of the question in :mod:`icekit.common.commands.tune`; raises
-    :class:`~icekit.common.errors.ParameterError` for an unknown question or option.
+    Each question takes those options that its class in :mod:`icekit.common.commands.tune` declares,
+    and None is the default there. Raises :class:`~icekit.common.errors.ParameterError` for an
+    unknown question, and for an option of another question.
     """
+    require_known(question, QUESTIONS, "question")
+    question_options = _read_options(
+        question,
+        {
+            "filters": filters,
+            "event_log": event_log,
+            "reads_per_day": reads_per_day,
+            "sample_bytes": sample_bytes,
+            "repeats": repeats,
+            "statement": statement,
+            "operation": operation,
+            "share": share,
+            "file_share": file_share,
+            "reads_per_commit": reads_per_commit,
+            "read_filter": read_filter,
+            "compact_every": compact_every,
+            "commits": commits,
+            "budget_seconds": budget_seconds,
+            "budget_bytes": budget_bytes,
+        },
+    )
+    return _run_trial(lake, question, table, question_options, progress)
+
+
+def _read_options(question: str, arguments: Mapping[str, Any]) -> TuneOptions:
+    """The options of a question; arguments that are None take their defaults."""
+    options_class = QUESTION_OPTIONS[question]
+    option_names = [name for name in options_class.declared if name not in _NOT_OPTIONS]
+    stated_options = {name: value for name, value in arguments.items() if value is not None}
+    for option_name in stated_options:
+        require_known(option_name, option_names, f"{question} option")
+    question_options = options_class.of(stated_options)
+    option_values = vars(question_options)
+    for option_name in ("commits", "repeats"):
+        if option_values.get(option_name, 1) < 1:
+            raise ParameterError(
+                f"{option_name} is {option_values[option_name]}, but must be 1 or more."
+            )
+    for option_name in ("reads_per_day", "reads_per_commit", "compact_every"):
+        require_number(option_name, option_values.get(option_name))
+    return question_options
+
+
+def _run_trial(
+    lake: Lake,
+    question: str,
+    table: str | Identifier,
+    question_options: TuneOptions,
+    progress: Callable[[str], None],
+) -> Answer:
     from icekit.engine.lake import session_in_catalog
     from icekit.sandbox.trial import Budget, Trial
     from icekit.tune import file_sizes, layout, metrics_columns, planning, write_mode
     from icekit.tune.answer import Answer
 
-    answer_functions: Mapping[str, Callable[..., Answer]] = {
+    answers_by_question: Mapping[str, Callable[..., Answer]] = {
         "file-sizes": file_sizes.tune_file_sizes,
         "metrics-columns": metrics_columns.tune_metrics_columns,
         "layout": layout.tune_layout,
         "write-mode": write_mode.tune_write_mode,
         "planning": planning.tune_planning,
     }
-    require_known(question, QUESTIONS, "question")
-    options_class = QUESTION_OPTIONS[question]
-    option_names = [name for name in options_class.declared if name not in _NOT_OPTIONS]
-    for name in options:
-        require_known(name, option_names, f"{question} option")
-    question_options = options_class.of(options)
-    option_values = vars(question_options)
-    for name in ("commits", "repeats"):
-        if option_values.get(name, 1) < 1:
-            raise ParameterError(f"{name} is {option_values[name]}, but must be 1 or more.")
-    for name in ("reads_per_day", "reads_per_commit", "compact_every"):
-        require_number(name, option_values.get(name))
     trial = Trial.start(
         lake,
         table,
         Budget(question_options.budget_seconds, question_options.budget_bytes),
-        option_values.get("sample_bytes") or "1 GB",
+        vars(question_options).get("sample_bytes") or "1 GB",
         progress,
     )
     if not trial.facts.data.file_count:
@@ -78,4 +137,4 @@ def tune(
             verdict="No change: the table has no data files yet. Ask again when it has some.",
         )
     with session_in_catalog(lake):
-        return answer_functions[question](trial, question_options)
+        return answers_by_question[question](trial, question_options)

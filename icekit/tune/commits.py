@@ -206,7 +206,9 @@ def write_trial_rows(
             FROM (SELECT count(*) AS n, sum(s) AS b
                   FROM (SELECT data_file.file_size_in_bytes AS s, data_file.spec_id AS spec,
                           {partition_sql} AS p
-                        FROM {{entries}} WHERE status = 1 AND snapshot_id = {literal(snapshot_id)} AND data_file.content = 0)
+                        FROM {{entries}}
+                        WHERE status = 1 AND snapshot_id = {literal(snapshot_id)}
+                          AND data_file.content = 0)
                   GROUP BY spec, p)""",
         entries=manifest_entries,
     ).collect()[0]

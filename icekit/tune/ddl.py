@@ -77,8 +77,8 @@ def _sort_terms(columns: Columns, column_names: Sequence[str]) -> str:
 def write_order_sql(
     table: Identifier, columns: Columns, column_names: Sequence[str], *, is_by_partition: bool
 ) -> str:
-    """The statement that new writes are ordered by; ``by_partition`` brings each partition to one
-    task instead of sorting all rows.
+    """The statement that new writes are ordered by; ``is_by_partition`` brings each partition to
+    one task instead of sorting all rows.
     """
     write_clause = (
         "WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY"

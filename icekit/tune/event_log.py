@@ -103,8 +103,8 @@ def _logged_events(log_path: Path) -> Iterator[Event]:
                 yield from _query_events(io.TextIOWrapper(stream, encoding="utf-8"))
         except (OSError, ValueError, pa.ArrowException) as error:
             raise ParameterError(
-                f"{log_file} cannot be read as an event log of Spark ({type(error).__name__}); give one "
-                "that is not compressed, or with zstd or gzip."
+                f"{log_file} cannot be read as an event log of Spark ({type(error).__name__}); "
+                "give one that is not compressed, or with zstd or gzip."
             ) from None
 
 

@@ -293,8 +293,8 @@ def _target_changes(facts: TableFacts) -> Iterator[Change]:
     for finding in diagnose(facts):
         if finding.name == "target_too_small":
             why = (
-                f"{capitalized(finding.evidence)}. The rest was measured with the current target: ask "
-                "again after this change."
+                f"{capitalized(finding.evidence)}. The rest was measured with the current target: "
+                "ask again after this change."
             )
             target_properties = {TARGET: str(split_bytes(facts))}
             yield property_change(facts, target_properties, why)
@@ -344,13 +344,13 @@ def _commit_frequency_changes(facts: TableFacts) -> Iterator[Change]:
     less_often_clause = ""
     if (needed_interval_ms := commit_rhythm.interval_ms(min_file_bytes)) is not None:
         less_often_clause = (
-            f"; one commit every {span(needed_interval_ms)} instead of every {span(mean_interval_ms)} "
-            "(mean) would. Commit less often,"
+            f"; one commit every {span(needed_interval_ms)} instead of every "
+            f"{span(mean_interval_ms)} (mean) would. Commit less often,"
         )
     why = (
-        f"A commit adds {size(commit_rhythm.bytes_per_partition)} to a partition (median), so no setting "
-        f"makes a file of {size(facts.target_bytes)}{less_often_clause or '. Therefore'} compact "
-        "(icekit compact), or use coarser partitions (icekit tune layout)."
+        f"A commit adds {size(commit_rhythm.bytes_per_partition)} to a partition (median), so no "
+        f"setting makes a file of {size(facts.target_bytes)}{less_often_clause or '. Therefore'} "
+        "compact (icekit compact), or use coarser partitions (icekit tune layout)."
     )
     yield Change(COMMIT_FREQUENCY, "as it is", "lower", why)
 
@@ -359,11 +359,14 @@ def _notes(commit_trial: CommitTrial) -> Iterator[str]:
     facts = commit_trial.facts
     trial_target_bytes = commit_trial.target_bytes
     advisory_setting = commit_trial.advisory
-    yield f"The advisory partition size is {advisory_setting.value or 'not set'} ({advisory_setting.origin})."
+    yield (
+        f"The advisory partition size is {advisory_setting.value or 'not set'} "
+        f"({advisory_setting.origin})."
+    )
     for trial_rows in filter(None, commit_trial.rows_by_measure.values()):
         yield f"Written again: {trial_rows.description}."
     if trial_target_bytes < facts.target_bytes:
         yield (
-            f"Tried with a target of {size(trial_target_bytes)}, as the sample has too few files of "
-            f"{size(facts.target_bytes)}; sizes are scaled."
+            f"Tried with a target of {size(trial_target_bytes)}, as the sample has too few files "
+            f"of {size(facts.target_bytes)}; sizes are scaled."
         )

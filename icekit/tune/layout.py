@@ -436,8 +436,12 @@ def _answer(
     ):
         # Spans are in milliseconds.
         payback_time_text = span(payback_query_count / reads_per_day * 86_400_000)
-        payback_clause = f"queries pay the rewrite back only in {payback_time_text} ({payback_query_count:,} queries)"
-        best_variant, why = None, f"{best_variant} saves bytes, but {payback_clause}"
+        payback_clause = (
+            f"queries pay the rewrite back only in {payback_time_text} ({payback_query_count:,} "
+            "queries)"
+        )
+        why = f"{best_variant} saves bytes, but {payback_clause}"
+        best_variant = None
     if best_variant is None:
         verdict = f"No change: filters read {percent(read_share_now)} of the bytes, and {why}."
         changes = [Change(ORDER, _current_order_text(facts), _current_order_text(facts), verdict)]
@@ -449,8 +453,8 @@ def _answer(
             else ""
         )
         verdict = (
-            f"{capitalized(best_variant)}: filters read {read_percent_after} of the bytes instead of "
-            f"{percent(read_share_now)}.{payback_sentence}"
+            f"{capitalized(best_variant)}: filters read {read_percent_after} of the bytes instead "
+            f"of {percent(read_share_now)}.{payback_sentence}"
         )
         why = (
             f"Filters read {percent(read_share_now)} of the bytes now and {read_percent_after} "
@@ -462,8 +466,9 @@ def _answer(
             rows_text_now = plain_number(measurements.value(NOW, ROWS) or 0)
             rows_text_after = plain_number(measurements.value(variant, ROWS) or 0)
             why = (
-                f"Lookups on {layout.bloom_column} read {rows_text_after} rows instead of {rows_text_now} "
-                "with a bloom filter; the table stays as it is partitioned and sorted."
+                f"Lookups on {layout.bloom_column} read {rows_text_after} rows instead of "
+                f"{rows_text_now} with a bloom filter; the table stays as it is partitioned and "
+                "sorted."
             )
             bloom_change = property_change(
                 facts, _bloom_properties(facts, layout.bloom_column), why

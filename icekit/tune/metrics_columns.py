@@ -139,8 +139,9 @@ def shorter_bound_modes(
     entry_bytes_by_column: Mapping[str, float],
 ) -> dict[str, str]:
     """The modes of columns whose statistics are large, where the mode in force keeps more than
-    filters need: what used columns need, and Iceberg's default for others. ``entry_sizes`` are
-    bytes in a manifest entry.
+    filters need: what used columns need, and Iceberg's default for others.
+
+    ``entry_bytes_by_column`` are the bytes of each column's statistics in a manifest entry.
     """
     shorter_modes_by_column: dict[str, str] = {}
     for column in facts.columns:
@@ -176,8 +177,8 @@ def variant_properties(
     entry_bytes_by_column: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, dict[str, str]]:
     """The properties of each variant: longer bounds of used columns, shorter ones of columns whose
-    statistics are large (``entry_sizes`` in a manifest entry), and no statistics for unused columns
-    where these are worth a setting that somebody has to remember when a new filter comes up.
+    statistics are large, and no statistics for unused columns where these are worth a setting that
+    somebody has to remember when a new filter comes up.
     """
     columns_by_name = facts.by_name
     identity_columns = {f.source for f in facts.default_spec.fields if f.transform == "identity"}
@@ -383,8 +384,8 @@ def _advice(
         )
         rewrite_reason = (
             f"The statistics of {heaviest_column.name} take "
-            f"{size(entry_bytes_by_column[heaviest_column.name])} in each manifest entry: its files are "
-            f"older than its mode {heaviest_column.metrics_mode}."
+            f"{size(entry_bytes_by_column[heaviest_column.name])} in each manifest entry: its "
+            f"files are older than its mode {heaviest_column.metrics_mode}."
         )
         return f"Rewrite the existing files. {rewrite_reason}", [
             ddl.rewrite_change(facts, rewrite_reason, None)
@@ -412,8 +413,8 @@ def _advice(
             shorter_modes_by_column, key=lambda property_name: entry_bytes_by_column[property_name]
         )
         gain_text = (
-            f": the statistics of {heaviest_column_name} take {size(entry_bytes_by_column[heaviest_column_name])} in each "
-            "manifest entry"
+            f": the statistics of {heaviest_column_name} take "
+            f"{size(entry_bytes_by_column[heaviest_column_name])} in each manifest entry"
         )
         why = f"Filters skip as many files with {shorter_modes_by_column[heaviest_column_name]}."
     changes = [
@@ -432,6 +433,7 @@ def _advice(
         changes.append(ddl.rewrite_change(facts, rewrite_reason, None))
     properties_text = first_names(property_names, 3)
     return (
-        f"Set {count(len(property_names), 'property', 'properties')} ({properties_text}){gain_text}.",
+        f"Set {count(len(property_names), 'property', 'properties')} "
+        f"({properties_text}){gain_text}.",
         changes,
     )

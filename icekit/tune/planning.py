@@ -164,9 +164,10 @@ def _session_note(spark: SparkSession) -> str:
     # The limit: ``BaseDistributedDataScan``.
     return (
         f"The driver has {count(int(jvm_runtime.availableProcessors()), 'core')}, "
-        f"{size(int(jvm_runtime.maxMemory()))} of heap and {count(planning_thread_count, 'planning thread')} "
-        f"(iceberg.worker.num-threads); spark.driver.maxResultSize is {size(max_result_bytes)}: "
-        "Iceberg plans in the driver below 256 MiB."
+        f"{size(int(jvm_runtime.maxMemory()))} of heap and "
+        f"{count(planning_thread_count, 'planning thread')} (iceberg.worker.num-threads); "
+        f"spark.driver.maxResultSize is {size(max_result_bytes)}: Iceberg plans in the driver "
+        "below 256 MiB."
     )
 
 
@@ -213,16 +214,17 @@ def manifests_change(facts: TableFacts, measurements: Measurements) -> Change:
         return unchanged("A rewrite of the manifests was not tried.")
     opened_count_now, opened_count_after = opened_counts
     why = (
-        f"A query opens {plain_number(opened_count_now)} of {facts.manifests.data_count:,} data manifests "
-        f"now and {plain_number(opened_count_after)} of {manifest_count_after:,} after a rewrite"
+        f"A query opens {plain_number(opened_count_now)} of {facts.manifests.data_count:,} data "
+        f"manifests now and {plain_number(opened_count_after)} of {manifest_count_after:,} after "
+        "a rewrite"
     )
     is_half_opened = opened_count_now - opened_count_after >= max(
         _MANIFESTS_SAVED, opened_count_now / 2
     )
     if not (is_half_opened and _saves_time(measurements, REWRITTEN)):
         return unchanged(
-            f"{why}. A rewrite is advised if that is half or less, and saves {_SECONDS:g} s or more "
-            "of planning."
+            f"{why}. A rewrite is advised if that is half or less, and saves {_SECONDS:g} s or "
+            "more of planning."
         )
     sql = ddl.rewrite_manifests_sql(facts.sql_name)
     return Change(
@@ -237,9 +239,9 @@ def manifests_change(facts: TableFacts, measurements: Measurements) -> Change:
 @frozen
 class TableStorage:
     """Where the live files are: ``largest_prefix_share`` of them under one prefix of the data
-    folder; ``file_io`` is the class that reads them.
+    folder; ``file_io_class`` is the name of the class that reads them.
 
-    ``gets_per_second`` is the most that this session's task slots request.
+    ``max_gets_per_second`` is the most that this session's task slots request.
     """
 
     scheme: str
@@ -281,9 +283,10 @@ def object_storage_change(facts: TableFacts, table_storage: TableStorage) -> Cha
     value_now = (facts.properties.get(property_name) or "false").lower()
     why = (
         f"The table is stored on {table_storage.scheme}: ({table_storage.file_io_class}), "
-        f"{percent(table_storage.largest_prefix_share)} of its files under one prefix; this session's "
-        f"task slots make at most {table_storage.max_gets_per_second:,.0f} requests per second. S3 allows "
-        f"{_GETS_PER_SECOND:,} reads per second for one prefix; file systems have no such limit."
+        f"{percent(table_storage.largest_prefix_share)} of its files under one prefix; this "
+        f"session's task slots make at most {table_storage.max_gets_per_second:,.0f} requests per "
+        f"second. S3 allows {_GETS_PER_SECOND:,} reads per second for one prefix; file systems "
+        "have no such limit."
     )
     if value_now == "true" or not table_storage.may_be_throttled:
         return Change(property_name, value_now, value_now, why)
@@ -305,5 +308,8 @@ def _verdict(
         if c.is_change
     ]
     if not step_texts:
-        return f"No change. A query opens {plain_number(measurements.value(NOW, OPENED) or 0)} data manifests."
+        return (
+            f"No change. A query opens {plain_number(measurements.value(NOW, OPENED) or 0)} data "
+            "manifests."
+        )
     return f"{capitalized(' and '.join(step_texts))}{measurements.gain_text(NOW, advised_variant)}."

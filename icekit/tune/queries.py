@@ -92,7 +92,7 @@ def read_filters(
 
     ``column = ?`` is a point lookup on a column without a value. Without any of these, a point
     lookup on each column that the table declares (``icekit.filter-columns``). Filters of declared
-    columns have no values, see :func:`bind_values`. Raises
+    columns have no values, see :func:`filters_with_values`. Raises
     :class:`~icekit.common.errors.ParameterError` for an invalid predicate on this table, and for a
     log that cannot be read.
     """
@@ -123,8 +123,8 @@ def read_filters(
             for scan_description in scan_descriptions
         ]
     notes += (
-        f"Filters on {unknown_column} are left out: it was dropped or renamed, or has no bounds by which "
-        "Iceberg skips files."
+        f"Filters on {unknown_column} are left out: it was dropped or renamed, or has no bounds "
+        "by which Iceberg skips files."
         for unknown_column in sorted(unknown_columns)
     )
     if unfiltered_query_count := trees.count(ANYTHING):
@@ -161,8 +161,8 @@ def _pushed_trees(
         # A WITH may precede a DELETE.
         if is_command(spark, execution):
             raise ParameterError(
-                f"{filter_text!r} is not a query but a statement that changes data; give a SELECT, or a "
-                "predicate."
+                f"{filter_text!r} is not a query but a statement that changes data; give a "
+                "SELECT, or a predicate."
             )
         scan_descriptions = [
             str(n.scan().description())
@@ -171,8 +171,8 @@ def _pushed_trees(
         ]
     if is_query and not scan_descriptions:
         raise ParameterError(
-            f"{filter_text!r} does not read {display_name(facts.table)}; give a query of this table, or "
-            "a predicate."
+            f"{filter_text!r} does not read {display_name(facts.table)}; give a query of this "
+            "table, or a predicate."
         )
     return [
         _filter_tree(scan_description, facts.by_name, unknown_columns)
@@ -200,8 +200,9 @@ def _function_notes(facts: TableFacts, filter_text: str, pushed_columns: Set[str
                 f"years({column_sql}), which counts from 1970" if is_year else f"days({column_sql})"
             )
             yield (
-                f"{function_name}({column_sql}) does not reach Iceberg, so it skips nothing. A range of "
-                f"{column_sql} does, and so does {identifier(facts.catalog)}.system.{transform_call}."
+                f"{function_name}({column_sql}) does not reach Iceberg, so it skips nothing. A "
+                f"range of {column_sql} does, and so does "
+                f"{identifier(facts.catalog)}.system.{transform_call}."
             )
 
 
@@ -254,8 +255,8 @@ def draw_sample(
     sampled_row_count: int = 20_000,
     sample_bytes: int = 1 << 30,
 ) -> ValuesByColumn:
-    """About ``row_count`` rows, drawn evenly from all files, or from files across the table if all
-    have more than ``sample_bytes``, in the order of the files.
+    """About ``sampled_row_count`` rows in the order of the files, drawn evenly from all files, or
+    from files across the table if all have more than ``sample_bytes``.
 
     ``columns`` are names of leaves outside lists and maps. Spark reads only these columns; the
     driver holds the rows, file by file. Rows are drawn by a hash of their file and position, so
@@ -277,8 +278,8 @@ def draw_sample(
         lake.spark.sql(
             f"SELECT {', '.join(column_sqls)}, _file AS f, _pos AS p FROM "
             f"{identifier(*lake.sql_name(facts.table))} WHERE "
-            f"{sampled_files_filter(lake, facts, sample_bytes)} AND pmod(xxhash64(_file, _pos, {_SEED}), "
-            f"{_HASHES}) < {round(row_share * _HASHES)}"
+            f"{sampled_files_filter(lake, facts, sample_bytes)} AND pmod(xxhash64(_file, _pos, "
+            f"{_SEED}), {_HASHES}) < {round(row_share * _HASHES)}"
         )
     ).sort_by([("f", "ascending"), ("p", "ascending")])
     return {

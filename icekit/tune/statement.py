@@ -34,8 +34,9 @@ class Statement:
 
     ``sql`` is the text as Spark parses it: variables are put in, the semicolon at its end is gone.
     ``target`` is the table with its catalog, ``branch`` the branch of it that is written to,
-    ``alias`` the name that the statement gives it. ``condition`` is the text of the ON clause of a
-    MERGE or the WHERE clause of the others, ``source`` what a MERGE reads from, alias included.
+    ``target_alias`` the name that the statement gives it. ``condition_sql`` is the text of the ON
+    clause of a MERGE or the WHERE clause of the others, ``source_sql`` what a MERGE reads from,
+    alias included.
     ``with_clause`` is the WITH before the statement, and ``has_not_matched_by_source`` whether a
     MERGE has such a WHEN clause.
     """
@@ -262,8 +263,8 @@ def _statement(spark: SparkSession, parsed_plan: Any, syntax_tree: _SyntaxTree) 
     target_span = syntax_tree.span(target_node)
     if node_class(target_plan) != "UnresolvedRelation":
         raise StatementRefused(
-            f"The target of this {statement_kind} is not a plain name but {syntax_tree.sql[target_span]}; "
-            "write the table's name."
+            f"The target of this {statement_kind} is not a plain name but "
+            f"{syntax_tree.sql[target_span]}; write the table's name."
         )
     name_parts = tuple(map(str, elements(target_plan.multipartIdentifier())))
     target, branch = _table_and_branch(spark, name_parts)

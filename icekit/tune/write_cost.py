@@ -57,9 +57,9 @@ class WriteMode:
 class ModeCosts:
     """What a mode costs, in seconds of one unit; the errors are what repeats differed by.
 
-    A commit reaches the share ``touched_share`` of the table's ``data_file_count`` files, and a
-    scan needs ``open_seconds`` for each delete file. ``compaction_seconds`` is the cost after the
-    ``trial_commits`` of the trial.
+    A commit reaches the share ``touched_share_per_commit`` of the table's ``data_file_count``
+    files, and a scan needs ``seconds_per_delete_file`` for each delete file that it opens.
+    ``compaction_seconds`` is the cost after the ``trial_commit_count`` commits of the trial.
     """
 
     mode: WriteMode
@@ -74,12 +74,14 @@ class ModeCosts:
     error_seconds_per_delete_file: float = 0.0
 
     def reached_share(self, commit_count: int) -> float:
-        """The share of the data files that so many commits reach, if each draws its files again."""
+        """The share of the data files that this many commits reach, if each draws its files
+        again.
+        """
         return float(1 - (1 - min(self.touched_share_per_commit, 1.0)) ** commit_count)
 
     def delete_files_opened(self, commit_count: int) -> float:
-        """The delete files that a scan opens after so many commits: position deletes pile up, and
-        a data file has at most one vector.
+        """The delete files that a scan opens after this many commits: position deletes pile up,
+        and a data file has at most one vector.
         """
         return self.data_file_count * (
             self.touched_share_per_commit * commit_count
@@ -140,7 +142,10 @@ class BreakEven:
             return "merge-on-read is cheaper at any number of reads"
         if not self.reads_per_commit:
             return "copy-on-write is cheaper at any number of reads"
-        break_even_text = f"copy-on-write is cheaper above {plain_number(self.reads_per_commit, 2)} reads per commit"
+        break_even_text = (
+            f"copy-on-write is cheaper above {plain_number(self.reads_per_commit, 2)} reads per "
+            "commit"
+        )
         if self.low >= self.high:
             return break_even_text
         if not math.isinf(self.high):
@@ -157,7 +162,7 @@ class BreakEven:
 def commit_and_read_seconds(
     mode_costs: ModeCosts, reads_per_commit: float, commits_per_compaction: int | None
 ) -> float:
-    """What a commit costs with its reads, with so many commits between compactions
+    """What a commit costs with its reads, with this many commits between compactions
     (None: the cheapest number).
     """
     cycle_lengths = [commits_per_compaction] if commits_per_compaction else _CYCLES

@@ -49,8 +49,8 @@ class PastCommit:
     """One commit: ``kind`` is one of :data:`ROW_LEVEL`, or append, replace (a compaction), drop or
     overwrite.
 
-    ``rows_changed`` is None if a copy-on-write commit does not say how many of the rows that it
-    wrote were only copied; ``file_share`` is relative to the data files before the commit.
+    ``changed_row_count`` is None if a copy-on-write commit does not say how many of the rows that
+    it wrote were only copied; ``file_share`` is relative to the data files before the commit.
     """
 
     kind: str
@@ -184,8 +184,8 @@ class CommitShape:
         row_percent_text = percent(self.row_share)
         file_percent_text = percent(self.file_share)
         return (
-            f"{self.operation.upper()} of {row_percent_text} of the rows in {file_percent_text} of the "
-            f"files{update_instead_note}"
+            f"{self.operation.upper()} of {row_percent_text} of the rows in {file_percent_text} "
+            f"of the files{update_instead_note}"
         )
 
 

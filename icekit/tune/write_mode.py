@@ -106,8 +106,8 @@ def costs_of(
             or compaction_seconds is None
         ):
             continue
-        opened_delete_files = measurements.value(variant, OPENS) or 0.0
-        opened_deletes_per_data_file = opened_delete_files / max(data_file_count, 1)
+        opened_delete_file_count = measurements.value(variant, OPENS) or 0.0
+        opened_deletes_per_data_file = opened_delete_file_count / max(data_file_count, 1)
         scan_error_seconds = measurements.spread(variant, SCAN) + measurements.spread(
             COPY_ON_WRITE, SCAN
         )
@@ -117,8 +117,8 @@ def costs_of(
             scan_seconds=reference_scan_seconds,
             data_file_count=data_file_count,
             seconds_per_delete_file=max(0.0, scan_seconds - reference_scan_seconds)
-            / opened_delete_files
-            if opened_delete_files
+            / opened_delete_file_count
+            if opened_delete_file_count
             else 0.0,
             # A data file has at most one vector, so those of several commits overlap.
             touched_share_per_commit=opened_deletes_per_data_file / commit_count
@@ -127,8 +127,8 @@ def costs_of(
             compaction_seconds=compaction_seconds,
             trial_commit_count=commit_count,
             write_error_seconds=measurements.spread(variant, COMMIT),
-            error_seconds_per_delete_file=scan_error_seconds / opened_delete_files
-            if opened_delete_files
+            error_seconds_per_delete_file=scan_error_seconds / opened_delete_file_count
+            if opened_delete_file_count
             else 0.0,
         )
 
@@ -207,8 +207,8 @@ def advise(
         )
     elif best_costs is costs_now or saved_cost_share < _MARGIN:
         changes, verdict, advised_variant = keep_mode(
-            f"No change: no other mode costs clearly less than {write_mode_now.name} {at_reads_text}; "
-            f"{break_even_point}."
+            f"No change: no other mode costs clearly less than {write_mode_now.name} "
+            f"{at_reads_text}; {break_even_point}."
         )
     else:
         costs_clause = (
@@ -232,8 +232,8 @@ def advise(
     # Only where it saves more than the error, because it cannot be undone.
     upgrade_version = upgrade_costs.mode.format_version
     why = (
-        f"A commit costs {elapsed(seconds_by_costs[upgrade_costs])} with {upgrade_costs.mode.name}; "
-        f"{_UPGRADES[upgrade_version]}."
+        f"A commit costs {elapsed(seconds_by_costs[upgrade_costs])} with "
+        f"{upgrade_costs.mode.name}; {_UPGRADES[upgrade_version]}."
     )
     upgrade_change = _mode_change(facts, operation, upgrade_costs.mode, why, write_mode_now.mode)
     verdict += (
@@ -490,8 +490,8 @@ def _reads_per_commit(
         )
     return (
         reads_per_day / commits_per_day,
-        f"{plain_number(reads_per_day)} a day ({reads_source}), for {plain_number(commits_per_day)} row-level "
-        "commits a day",
+        f"{plain_number(reads_per_day)} a day ({reads_source}), for "
+        f"{plain_number(commits_per_day)} row-level commits a day",
     )
 
 

@@ -3,12 +3,14 @@ ones; what Spark cannot do in a trial is told in the same way under every questi
 nothing is advised that was not tried.
 """
 
+import inspect
 from typing import Any
 
 import pytest
 
 import icekit
 from icekit.api import Lake
+from icekit.common.commands.tune import QUESTIONS as QUESTION_OPTIONS
 from icekit.common.errors import ParameterError
 from icekit.common.sql import identifier
 from icekit.tune import QUESTIONS, tune
@@ -20,14 +22,22 @@ def test_a_wrong_question_and_a_wrong_option_are_named() -> None:
 
     with pytest.raises(ParameterError, match="file-sizes"):
         lake.tune("file-size", "lab.empty")
-    with pytest.raises(ParameterError, match="no planning option 'filter'; did you mean filters"):
-        tune(lake, "planning", "lab.empty", filter=["a = 1"])
-    for name in ("output", "statement_file"):
-        options: dict[str, Any] = {name: "x"}
-        with pytest.raises(ParameterError, match=f"no write-mode option '{name}'"):
-            tune(lake, "write-mode", "lab.empty", **options)
+    with pytest.raises(ParameterError, match="no planning option 'reads_per_day'"):
+        lake.tune("planning", "lab.empty", reads_per_day=1.0)
     with pytest.raises(ParameterError, match="no file-sizes option 'filters'"):
         lake.tune("file-sizes", "lab.empty", filters=["a = 1"])
+
+
+def test_the_function_and_the_lake_take_the_same_options() -> None:
+    option_names = set(inspect.signature(tune).parameters) - {"lake"}
+
+    assert option_names == set(inspect.signature(Lake.tune).parameters) - {"self"}
+    assert option_names - {"question", "table", "progress"} == {
+        name
+        for options in QUESTION_OPTIONS.values()
+        for name in options.declared
+        if name not in {"catalog", "table", "output", "statement_file"}
+    }
 
 
 def ask(lake: Lake, question: str, table: str, **options: Any) -> Answer:

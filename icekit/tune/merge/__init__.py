@@ -98,8 +98,8 @@ def partitioned_join_change(
         PARTITIONED,
         "not used",
         "used",
-        f"With {count(len(session_settings), 'session setting')}, Spark joins the target's partitions as "
-        "they are stored, without a shuffle.",
+        f"With {count(len(session_settings), 'session setting')}, Spark joins the target's "
+        "partitions as they are stored, without a shuffle.",
         tuple(set_session(key, setting_value) for key, setting_value in session_settings.items()),
         tuple(set_session(k, v) if v else reset_session(k) for k, v in values_before),
         side_effect="each task holds an entire partition, so partitions must fit into a task, and "
@@ -228,7 +228,7 @@ def _try_on_clones(
 @frozen
 class MergeReview:
     """What the engine says of a MERGE, and the changes and sentences that follow; ``narrower`` is
-    None where ``why_not_narrower`` says why.
+    None where ``no_narrower_reason`` says why.
     """
 
     statement: Statement
@@ -286,8 +286,9 @@ class MergeReview:
         with_or_without_target_shuffle = "with" if current_plan.is_target_shuffled else "without"
         with_or_without_write_shuffle = "with" if current_plan.is_write_shuffled else "without"
         why = (
-            f"Spark plans {current_plan.join_description}, {with_or_without_target_shuffle} a shuffle of the target before it and "
-            f"{with_or_without_write_shuffle} a shuffle of the rows that are written."
+            f"Spark plans {current_plan.join_description}, {with_or_without_target_shuffle} a "
+            f"shuffle of the target before it and {with_or_without_write_shuffle} a shuffle of "
+            "the rows that are written."
         )
         yield Change("shuffle", None, None, why)
 

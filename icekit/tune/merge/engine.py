@@ -35,9 +35,9 @@ SHUFFLE = "ShuffleExchangeExec"
 class TargetScan:
     """What one scan of the target would open, from the engine's own planner.
 
-    ``filters`` are those that reached Iceberg. ``size_in_bytes`` is the size of the data files, of
-    which a columnar scan reads only a part. ``keeps_partitions_apart`` tells whether the scan keeps
-    partitions apart.
+    ``pushed_filters`` are those that reached Iceberg. ``size_in_bytes`` is the size of the data
+    files, of which a columnar scan reads only a part. ``keeps_partitions_apart`` tells whether the
+    scan keeps partitions apart.
     """
 
     file_count: int = 0

@@ -66,8 +66,8 @@ class Equality:
 
 @frozen
 class MergeKeys:
-    """The equalities of ON that can be used, and those that cannot; ``unstable_part`` is what makes
-    the source return different rows each time it is read.
+    """The equalities of ON that can be used, and those that cannot; ``unstable_source_part`` is
+    what makes the source return different rows each time it is read.
     """
 
     equalities: tuple[Equality, ...] = ()
@@ -318,7 +318,8 @@ def narrower_rewrite(
     if keys.unstable_source_part:
         return (
             None,
-            f"the source may return different rows each time it is read ({keys.unstable_source_part})",
+            "the source may return different rows each time it is read "
+            f"({keys.unstable_source_part})",
         )
     try:
         implied_predicates_of_source = (
