@@ -27,38 +27,46 @@ def answer_chart(answer: Answer) -> Chart:
     """Each measure of the variants: now in orange, as advised in blue, what else was tried in
     grey.
     """
-    measured = answer.measured
+    measurements = answer.measured
     variants = list(answer.measured.values_by_variant)
     differing_measures = [
         m
-        for m in measured.measures
-        if len({measured.value(variant, m.name) for variant in variants} - {None}) > 1
+        for m in measurements.measures
+        if len({measurements.value(variant, m.name) for variant in variants} - {None}) > 1
     ]
     if not differing_measures:
         return empty_chart(answer.verdict)
     drawn_measures = differing_measures[:_PANELS]
     title = f"{answer.question.replace('-', ' ').capitalize()}: {answer.facts.name}"
-    colors_by_name = {answer.now: (ORANGE, "//"), answer.advised: (BLUE, "")}
-    colors, hatches = zip(
-        *(colors_by_name.get(variant, (SKY, "")) for variant in variants), strict=True
+    style_by_variant = {answer.now: (ORANGE, "//"), answer.advised: (BLUE, "")}
+    bar_colors, bar_hatches = zip(
+        *(style_by_variant.get(variant, (SKY, "")) for variant in variants), strict=True
     )
-    bar_style: dict[str, Any] = {"color": list(colors), "hatch": hatches, "edgecolor": BLACK}
+    bar_style: dict[str, Any] = {
+        "color": list(bar_colors),
+        "hatch": bar_hatches,
+        "edgecolor": BLACK,
+    }
     panel_heights = (len(variants) + 0.8,) * len(drawn_measures)
-    with canvas(title, 0.6 + 0.5 * sum(panel_heights), panel_heights) as (figure, panels):
-        for axes, measure in zip(panels, drawn_measures, strict=True):
-            spreads = [measured.spread(variant, measure.name) for variant in variants]
-            values = [measured.value(variant, measure.name) for variant in variants]
-            bar_ends = [value or 0.0 for value in values]
-            axes.barh(range(len(bar_ends)), bar_ends, 0.7, xerr=spreads, capsize=3, **bar_style)
+    with canvas(title, 0.6 + 0.5 * sum(panel_heights), panel_heights) as (figure, panel_axes):
+        for axes, measure in zip(panel_axes, drawn_measures, strict=True):
+            repeat_spreads = [measurements.spread(variant, measure.name) for variant in variants]
+            measured_values = [measurements.value(variant, measure.name) for variant in variants]
+            bar_ends = [measured_value or 0.0 for measured_value in measured_values]
+            axes.barh(
+                range(len(bar_ends)), bar_ends, 0.7, xerr=repeat_spreads, capsize=3, **bar_style
+            )
             set_row_names(axes, variants)
-            for bar_number, value in enumerate(values):
-                label = "–" if value is None else measure.unit.write(value)
-                add_note(axes, label, bar_ends[bar_number] + spreads[bar_number], bar_number)
-            axes.set_xlim(0, 1.25 * (max(bar_ends) + max(spreads)) or 1)
+            for bar_number, measured_value in enumerate(measured_values):
+                value_text = "–" if measured_value is None else measure.unit.write(measured_value)
+                add_note(
+                    axes, value_text, bar_ends[bar_number] + repeat_spreads[bar_number], bar_number
+                )
+            axes.set_xlim(0, 1.25 * (max(bar_ends) + max(repeat_spreads)) or 1)
             if measure.unit.is_whole:
                 set_whole_number_ticks(axes.xaxis)
             else:
                 axes.xaxis.set_major_locator(MaxNLocator(4))
                 format_ticks(axes.xaxis, measure.unit.write)
             axes.set_xlabel(measure.name.capitalize())
-    return Chart(figure, answer.verdict, measured.grid())
+    return Chart(figure, answer.verdict, measurements.grid())

@@ -113,13 +113,13 @@ class _Screen:
         first_line, *other_lines = _wrapped_lines(sentence, self.columns - _LABEL, max_lines)
         return [
             self.paint(label.ljust(_LABEL), _DIM) + first_line,
-            *(" " * _LABEL + part for part in other_lines),
+            *(" " * _LABEL + other_line for other_line in other_lines),
         ]
 
 
 def _title_lines(screen: _Screen, facts: TableFacts, worst_severity: Severity | None) -> list[str]:
-    name = shorten(printable(facts.name), screen.columns - 32)
-    title = f"{name}  (format version {facts.format_version})"
+    table_name = shorten(printable(facts.name), screen.columns - 32)
+    title = f"{table_name}  (format version {facts.format_version})"
     color_code = _GREEN if worst_severity is None else _PAINT[worst_severity]
     return [
         f"{screen.paint(title, _BOLD)}  {screen.paint(_status_text(worst_severity), color_code)}",
@@ -132,26 +132,26 @@ def _status_text(worst_severity: Severity | None) -> str:
 
 
 def _fact_lines(screen: _Screen, facts: TableFacts, thresholds: Thresholds | None) -> Iterator[str]:
-    for name, sentence in fact_texts(facts, thresholds):
-        yield from screen.labelled_lines(name, sentence)
-        if name == "data files":
-            for label, bar, left_alone_text in size_bars(facts, thresholds).rows:
-                line = f"{left_alone_text:<{_LABEL}}{label:<17} {bar}"
-                yield screen.paint(line, _GREEN if left_alone_text else _PLAIN)
+    for fact_name, sentence in fact_texts(facts, thresholds):
+        yield from screen.labelled_lines(fact_name, sentence)
+        if fact_name == "data files":
+            for range_label, bar, left_alone_text in size_bars(facts, thresholds).rows:
+                bar_line = f"{left_alone_text:<{_LABEL}}{range_label:<17} {bar}"
+                yield screen.paint(bar_line, _GREEN if left_alone_text else _PLAIN)
 
 
 def _finding_lines(
     screen: _Screen, findings: Sequence[Finding], max_lines: int | None
 ) -> Iterator[str]:
-    fixing_names = covering_findings(f.name for f in findings)
+    fixing_name_by_finding = covering_findings(f.name for f in findings)
     for finding in findings[:FINDINGS]:
-        other_name = fixing_names.get(finding.name, "").replace("_", " ")
-        same_fix_note = f" (same fix as {other_name})" if other_name else ""
-        sentence = f"{finding.title}{same_fix_note}: {finding.evidence}"
-        first_line, *other_lines = _wrapped_lines(sentence, screen.columns - 4, max_lines)
+        fixing_name = fixing_name_by_finding.get(finding.name, "").replace("_", " ")
+        same_fix_note = f" (same fix as {fixing_name})" if fixing_name else ""
+        finding_sentence = f"{finding.title}{same_fix_note}: {finding.evidence}"
+        first_line, *other_lines = _wrapped_lines(finding_sentence, screen.columns - 4, max_lines)
         marker = f"  {SYMBOLS[finding.severity]} "
         yield screen.paint(marker, _PAINT[finding.severity]) + first_line
-        yield from (f"    {part}" for part in other_lines)
+        yield from (f"    {other_line}" for other_line in other_lines)
     if len(findings) > FINDINGS:
         yield f"    and {len(findings) - FINDINGS} more"
 
@@ -163,11 +163,11 @@ def next_step(findings: Sequence[Finding], *, is_postponed: bool) -> tuple[str, 
     It is that of the most serious finding that has a command or a statement to run, or of the
     finding whose action also fixes it.
     """
-    fixing_names = covering_findings(f.name for f in findings)
+    fixing_name_by_finding = covering_findings(f.name for f in findings)
     first_finding = next((f for f in findings if f.command or f.sql), None)
     if first_finding is None:
         return None
-    fixing_name = fixing_names.get(first_finding.name)
+    fixing_name = fixing_name_by_finding.get(first_finding.name)
     step_finding = next((f for f in findings if f.name == fixing_name), first_finding)
     step_text = f"{step_finding.title}: {step_finding.remedy}"
     if is_postponed and step_finding.command and step_finding.name in COMPACTED:
@@ -193,7 +193,10 @@ def _wrapped_lines(text: str, width: int, max_lines: int | None) -> list[str]:
 def card_html(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> str:
     """The same facts for a notebook, with the number of findings, whose own cards say the rest."""
     worst_severity = findings.worst
-    fact_pairs = [*fact_texts(facts, thresholds), ("findings", _findings_summary(facts, findings))]
+    named_sentences = [
+        *fact_texts(facts, thresholds),
+        ("findings", _findings_summary(facts, findings)),
+    ]
     blocks: list[Block] = [
         Badge(
             "fine" if worst_severity is None else str(worst_severity),
@@ -201,7 +204,7 @@ def card_html(facts: TableFacts, findings: Findings, thresholds: Thresholds | No
             facts.name,
             f"format version {facts.format_version}",
         ),
-        Item(pairs=[(name.capitalize(), sentence) for name, sentence in fact_pairs]),
+        Item(pairs=[(fact_name.capitalize(), sentence) for fact_name, sentence in named_sentences]),
         size_bars(facts, thresholds),
     ]
     return as_html(blocks)
@@ -242,9 +245,11 @@ class Look:
     @property
     def failure(self) -> str | None:
         """What makes it fail, or None."""
-        failing_names = ", ".join(f.name for f in self.findings if f.severity.fails(self.fail_on))
-        gate_text = f"according to fail_on={self.fail_on}: {failing_names}."
-        return f"{self.facts.name} is unhealthy {gate_text}" if failing_names else None
+        failing_names_text = ", ".join(
+            f.name for f in self.findings if f.severity.fails(self.fail_on)
+        )
+        fail_on_clause = f"according to fail_on={self.fail_on}: {failing_names_text}."
+        return f"{self.facts.name} is unhealthy {fail_on_clause}" if failing_names_text else None
 
 
 def _findings_summary(facts: TableFacts, findings: Sequence[Finding]) -> str:
@@ -255,26 +260,31 @@ def _findings_summary(facts: TableFacts, findings: Sequence[Finding]) -> str:
 
 def size_bars(facts: TableFacts, thresholds: Thresholds | None = None) -> Grid:
     """Data files in a few ranges of size, each with a bar; a single file is still visible."""
-    rows = [row for _, *row in size_range_rows(facts, thresholds)]
-    return Grid("", {"size": TEXT, "data files": TEXT, "left alone": TEXT("")}, rows)
+    bar_rows = [row for _, *row in size_range_rows(facts, thresholds)]
+    return Grid("", {"size": TEXT, "data files": TEXT, "left alone": TEXT("")}, bar_rows)
 
 
 def size_range_rows(
     facts: TableFacts, thresholds: Thresholds | None = None
 ) -> Iterator[tuple[int, str, str, str]]:
     """The same, each range with its lower limit in bytes."""
-    sizes = file_sizes(facts, thresholds, coarse=True)
-    for index in range(len(sizes)):
-        file_count = sizes["file_count"][index]
-        byte_share = sizes["share_of_bytes"][index] or 0
-        bar = "█" * math.ceil(_BAR * sizes["share_of_files"][index])
+    size_grid = file_sizes(facts, thresholds, coarse=True)
+    for range_index in range(len(size_grid)):
+        file_count = size_grid["file_count"][range_index]
+        byte_share = size_grid["share_of_bytes"][range_index] or 0
+        bar = "█" * math.ceil(_BAR * size_grid["share_of_files"][range_index])
         figures_text = (
             f"{count(file_count, 'file')}, {percent(byte_share)} of bytes {bar}"
             if file_count
             else "0"
         )
-        left_alone_text = "no rewrite" * sizes["left_alone"][index]
-        yield sizes["lower_bytes"][index], sizes["size"][index], figures_text, left_alone_text
+        left_alone_text = "no rewrite" * size_grid["left_alone"][range_index]
+        yield (
+            size_grid["lower_bytes"][range_index],
+            size_grid["size"][range_index],
+            figures_text,
+            left_alone_text,
+        )
 
 
 def fact_texts(facts: TableFacts, thresholds: Thresholds | None = None) -> list[tuple[str, str]]:
@@ -301,8 +311,8 @@ _WITHOUT_DATA = (
 
 def _snapshot_text(facts: TableFacts) -> str:
     if facts.snapshot_id is None or facts.snapshot_ms is None:
-        snapshots_text = count(facts.history.snapshot_count, "snapshot")
-        return f"none: the table is empty; its metadata lists {snapshots_text}"
+        snapshot_count_text = count(facts.history.snapshot_count, "snapshot")
+        return f"none: the table is empty; its metadata lists {snapshot_count_text}"
     sentence = f"{facts.snapshot_id} of {time_text(facts.snapshot_ms)}"
     if facts.collected_at_ms > facts.snapshot_ms:
         sentence += f", {span(facts.collected_at_ms - facts.snapshot_ms)} old"
@@ -310,65 +320,79 @@ def _snapshot_text(facts: TableFacts) -> str:
 
 
 def _partitions_text(facts: TableFacts) -> str:
-    partition_fields = ", ".join(
+    partition_fields_text = ", ".join(
         f.source or f.name if f.transform == "identity" else f"{f.transform}({f.source or f.name})"
         for f in facts.default_spec.active_fields
     )
     used_partitions = dict.fromkeys(facts.partitions())
-    sentence = (
-        f"{len(used_partitions):,} by {partition_fields}" if partition_fields else "unpartitioned"
+    partitions_sentence = (
+        f"{len(used_partitions):,} by {partition_fields_text}"
+        if partition_fields_text
+        else "unpartitioned"
     )
     old_spec_ids = {p.spec_id for p in used_partitions} - {facts.default_spec_id}
-    return sentence + (f"; {count(len(old_spec_ids), 'older spec')} in use" if old_spec_ids else "")
+    return partitions_sentence + (
+        f"; {count(len(old_spec_ids), 'older spec')} in use" if old_spec_ids else ""
+    )
 
 
 def _data_files_text(facts: TableFacts, thresholds: Thresholds | None) -> str:
-    data = facts.data
-    if data.mean_bytes is None:
+    data_totals = facts.data
+    if data_totals.mean_bytes is None:
         return f"none; target {size(facts.target_bytes)}"
     return (
-        f"{data.file_count:,}, {size(data.size_in_bytes)}, {count(data.record_count, 'record')}; "
-        f"mean {size(data.mean_bytes)}, target {size(facts.target_bytes)}"
-        f"{_undersized_text(facts, thresholds)}"
+        f"{data_totals.file_count:,}, {size(data_totals.size_in_bytes)}, "
+        f"{count(data_totals.record_count, 'record')}; mean {size(data_totals.mean_bytes)}, "
+        f"target {size(facts.target_bytes)}{_undersized_text(facts, thresholds)}"
     )
 
 
 def _undersized_text(facts: TableFacts, thresholds: Thresholds | None) -> str:
     """How many of all data files are smaller than those that a rewrite leaves alone."""
-    sizes = file_sizes(facts, thresholds, coarse=True)
-    first_left_alone = sizes["left_alone"].index(True)
-    small_count = sum(sizes["file_count"][:first_left_alone])
-    limit_bytes = sizes["lower_bytes"][first_left_alone]
-    return f"; {small_count:,} undersized (under {size(limit_bytes)})" if small_count else ""
+    size_grid = file_sizes(facts, thresholds, coarse=True)
+    first_left_alone_index = size_grid["left_alone"].index(True)
+    undersized_count = sum(size_grid["file_count"][:first_left_alone_index])
+    limit_bytes = size_grid["lower_bytes"][first_left_alone_index]
+    return (
+        f"; {undersized_count:,} undersized (under {size(limit_bytes)})" if undersized_count else ""
+    )
 
 
 def _deletes_text(facts: TableFacts) -> str:
-    ratio = delete_ratio(facts)
-    delete_kinds = (
+    table_ratio = delete_ratio(facts)
+    kinds_with_nouns = (
         (Kind.POSITION_DELETES, "position delete file"),
         (Kind.EQUALITY_DELETES, "equality delete file"),
         (Kind.DELETION_VECTORS, "deletion vector"),
     )
-    counts_with_nouns = [(facts.total(kind).file_count, noun) for kind, noun in delete_kinds] + [
-        (sum(each.file_count for each in facts.unapplied_in(state)), f"{state} delete file")
-        for state in DeleteState
+    counts_with_nouns = [
+        (facts.total(kind).file_count, noun) for kind, noun in kinds_with_nouns
+    ] + [
+        (
+            sum(unapplied_group.file_count for unapplied_group in facts.unapplied_in(delete_state)),
+            f"{delete_state} delete file",
+        )
+        for delete_state in DeleteState
     ]
-    count_texts = [count(number, noun) for number, noun in counts_with_nouns if number]
+    count_texts = [count(file_count, noun) for file_count, noun in counts_with_nouns if file_count]
     if not count_texts:
         return "none"
     share_text = "no data to compare with"
-    if ratio.by_records is not None:
-        share_text = f"{percent(ratio.by_records)} of the data records"
-    return f"{', '.join(count_texts)}; {count(ratio.delete_record_count, 'record')}, {share_text}"
+    if table_ratio.by_records is not None:
+        share_text = f"{percent(table_ratio.by_records)} of the data records"
+    return (
+        f"{', '.join(count_texts)}; {count(table_ratio.delete_record_count, 'record')}, "
+        f"{share_text}"
+    )
 
 
 def _manifests_text(facts: TableFacts) -> str:
-    texts = []
+    content_texts = []
     for content, manifest_count, _, size_in_bytes, _, _, mean_entries in manifests(facts).rows:
-        noun = f"{content.removesuffix('s')} manifest"
+        manifest_noun = f"{content.removesuffix('s')} manifest"
         size_text = f"{size(size_in_bytes)}, {mean_entries:,.1f} files each"
-        texts.append(f"{count(manifest_count, noun)}, {size_text}")
-    return "; ".join(texts) or "none"
+        content_texts.append(f"{count(manifest_count, manifest_noun)}, {size_text}")
+    return "; ".join(content_texts) or "none"
 
 
 def _history_text(facts: TableFacts) -> str:
@@ -379,8 +403,8 @@ def _history_text(facts: TableFacts) -> str:
         and h.newest_snapshot_ms is not None
         and h.snapshot_count > 1
     ):
-        lasted_ms = h.newest_snapshot_ms - h.oldest_snapshot_ms
-        sentence += f" over {span(lasted_ms)}" if lasted_ms >= 1000 else " within a second"
+        history_ms = h.newest_snapshot_ms - h.oldest_snapshot_ms
+        sentence += f" over {span(history_ms)}" if history_ms >= 1000 else " within a second"
     if h.median_seconds_between_commits is not None:
         sentence += f", median gap {span(h.median_seconds_between_commits * 1000)}"
     return sentence + f"; {count(h.metadata_log_count, 'metadata file')} in the log"
@@ -392,18 +416,35 @@ def _distribution_text(facts: TableFacts) -> str:
     for d in facts.distribution:
         operations_by_mode.setdefault(d.mode, []).append(d.operation)
     return "distribution " + "; ".join(
-        f"{mode} for {', '.join(operations)}" for mode, operations in operations_by_mode.items()
+        f"{distribution_mode} for {', '.join(operations)}"
+        for distribution_mode, operations in operations_by_mode.items()
     )
 
 
 def _is_storage_searched(facts: TableFacts) -> bool:
     """Tell whether missing and orphan files were to be looked for."""
-    return any(each is not None for each in (facts.storage, facts.missing, facts.unlisted))
+    return any(
+        storage_fact is not None for storage_fact in (facts.storage, facts.missing, facts.unlisted)
+    )
 
 
 def _storage_text(facts: TableFacts) -> str:
     """What was looked for in storage, and what was not."""
-    gap_reasons = {"missing": facts.missing and facts.missing.unchecked, "orphan": facts.unlisted}
-    gap_texts = [f"{kind} files are not decided: {why}" for kind, why in gap_reasons.items() if why]
-    kinds_text = " and ".join(kind for kind, why in gap_reasons.items() if not why)
-    return "; ".join([*([f"searched for {kinds_text} files"] if kinds_text else []), *gap_texts])
+    undecided_reason_by_kind = {
+        "missing": facts.missing and facts.missing.unchecked,
+        "orphan": facts.unlisted,
+    }
+    undecided_texts = [
+        f"{file_kind} files are not decided: {why}"
+        for file_kind, why in undecided_reason_by_kind.items()
+        if why
+    ]
+    searched_kinds_text = " and ".join(
+        file_kind for file_kind, why in undecided_reason_by_kind.items() if not why
+    )
+    return "; ".join(
+        [
+            *([f"searched for {searched_kinds_text} files"] if searched_kinds_text else []),
+            *undecided_texts,
+        ]
+    )

@@ -88,7 +88,7 @@ class Chart:
         """The image as PNG bytes; raises ValueError if there is nothing to draw."""
         if self.figure is None:
             raise ValueError(self.alt)
-        stream = io.BytesIO()
+        png_stream = io.BytesIO()
         # The same pixels as from savefig, which would draw twice and encode an image that is
         # decoded again here.
         image_canvas: Any = FigureCanvasAgg(self.figure)
@@ -101,9 +101,9 @@ class Chart:
         )
         # A report of many tables has many images; a palette makes each a third of the size.
         image.convert("RGB").quantize(64, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
-            stream, "png"
+            png_stream, "png"
         )
-        return stream.getvalue()
+        return png_stream.getvalue()
 
     def _repr_html_(self) -> str:
         alt = html.text(self.alt)
@@ -131,35 +131,43 @@ def chart_style() -> AbstractContextManager[None]:
 
 @contextmanager
 def canvas(
-    title: str, height: float, panels: tuple[float, ...] = (1,), *, sharex: bool = False
+    title: str,
+    height_inches: float,
+    panel_heights: tuple[float, ...] = (1,),
+    *,
+    sharex: bool = False,
 ) -> Iterator[tuple[Figure, list[Axes]]]:
     """A figure with a title and stacked panels of the given relative heights, to draw in with
     icekit's style.
     """
     with chart_style():
         # A constrained layout measures all texts twice, which takes as long as drawing them.
-        figure = Figure(figsize=(WIDTH, height), layout=TightLayoutEngine(pad=0.3))
+        figure = Figure(figsize=(WIDTH, height_inches), layout=TightLayoutEngine(pad=0.3))
         figure.suptitle(
             shorten(printable(title), 58),
             x=0.01,
-            y=1 - 0.06 / height,
+            y=1 - 0.06 / height_inches,
             ha="left",
             fontsize=FONT + 1,
             fontweight="bold",
         )
-        grid = figure.subplots(len(panels), 1, height_ratios=panels, sharex=sharex, squeeze=False)
-        yield figure, list(grid[:, 0])
+        axes_grid = figure.subplots(
+            len(panel_heights), 1, height_ratios=panel_heights, sharex=sharex, squeeze=False
+        )
+        yield figure, list(axes_grid[:, 0])
 
 
-def add_legend(axes: Axes, *, columns: int = 2) -> None:
+def add_legend(axes: Axes, *, column_count: int = 2) -> None:
     """A legend above the plot, where it covers no data."""
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=column_count)
 
 
-def set_row_names(axes: Axes, names: Sequence[str]) -> None:
+def set_row_names(axes: Axes, row_names: Sequence[str]) -> None:
     """Rows from top to bottom, with names short enough to leave room for the bars."""
-    axes.set_yticks(range(len(names)), [shorten(printable(name), NAME) for name in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks(
+        range(len(row_names)), [shorten(printable(row_name), NAME) for row_name in row_names]
+    )
+    axes.set_ylim(len(row_names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.margins(x=0.2)
 
@@ -169,16 +177,16 @@ class Bars:
     """Horizontal bars of one kind, one value per row; None draws no bar."""
 
     label: str
-    values: Sequence[float | None]
+    lengths: Sequence[float | None]
     color: str
     hatch: str = ""
 
 
 def draw_bar_rows(
     axes: Axes,
-    names: Sequence[str],
-    bar_kinds: Sequence[Bars],
-    notes: Sequence[str],
+    row_names: Sequence[str],
+    bars_by_kind: Sequence[Bars],
+    row_notes: Sequence[str],
     axis_label: str,
     *,
     mark_positions: Sequence[int] = (),
@@ -186,22 +194,22 @@ def draw_bar_rows(
     """One row per name from top to bottom, with the kinds stacked, and a note behind its bar and
     its mark, if it has one.
     """
-    bar_ends = [0.0] * len(names)
-    for kind in bar_kinds:
-        values = [value or 0.0 for value in kind.values]
+    bar_ends = [0.0] * len(row_names)
+    for bars in bars_by_kind:
+        bar_lengths = [bar_length or 0.0 for bar_length in bars.lengths]
         bar_style: dict[str, Any] = {
-            "facecolor": kind.color,
-            "hatch": kind.hatch,
+            "facecolor": bars.color,
+            "hatch": bars.hatch,
             "edgecolor": BLACK,
             "linewidth": 0.6,
-            "label": kind.label,
+            "label": bars.label,
         }
-        if any(values):
-            axes.barh(range(len(names)), values, 0.7, left=bar_ends, **bar_style)
-        bar_ends = [end + value for end, value in zip(bar_ends, values, strict=True)]
-    set_row_names(axes, names)
+        if any(bar_lengths):
+            axes.barh(range(len(row_names)), bar_lengths, 0.7, left=bar_ends, **bar_style)
+        bar_ends = [end + bar_length for end, bar_length in zip(bar_ends, bar_lengths, strict=True)]
+    set_row_names(axes, row_names)
     axes.set_xlim(left=0)
-    for row_number, note_text in enumerate(notes):
+    for row_number, note_text in enumerate(row_notes):
         add_note(
             axes,
             note_text,
@@ -214,51 +222,55 @@ def draw_bar_rows(
 
 def draw_needed_rows(
     axes: Axes,
-    names: Sequence[str],
-    label: str,
+    row_names: Sequence[str],
+    item_label: str,
     existing_counts: Sequence[int],
     needed_counts: Sequence[int],
-    size_text: str,
+    target_size_text: str,
 ) -> None:
     """A bar per row for the files or manifests that exist, and a mark at the number that would be
-    enough at ``size_text``, a size.
+    enough at ``target_size_text``.
     """
     mark_style: dict[str, Any] = {"markersize": 8, "color": ORANGE, "markeredgecolor": BLACK}
     axes.plot(
         needed_counts,
         range(len(needed_counts)),
         "D",
-        label=f"ideal number, of {size_text} each",
+        label=f"ideal number, of {target_size_text} each",
         **mark_style,
     )
-    notes = [
+    row_notes = [
         f"{existing_count:,}"
         if existing_count == needed_count
         else f"{existing_count:,} → {needed_count:,}"
         for existing_count, needed_count in zip(existing_counts, needed_counts, strict=True)
     ]
-    bars = Bars(label, existing_counts, BLUE)
-    draw_bar_rows(axes, names, [bars], notes, label.capitalize(), mark_positions=needed_counts)
+    bars = Bars(item_label, existing_counts, BLUE)
+    draw_bar_rows(
+        axes, row_names, [bars], row_notes, item_label.capitalize(), mark_positions=needed_counts
+    )
     set_whole_number_ticks(axes.xaxis)
 
 
-def add_note(axes: Axes, text: str, x: float, row: float) -> None:
+def add_note(axes: Axes, note_text: str, x: float, row: float) -> None:
     """A short text at the end of a bar and its mark, readable even on a dashed line."""
-    text_box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    text_box_style = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     axes.annotate(
-        text,
+        note_text,
         (x, row),
         (9, 0),
         textcoords="offset points",
         fontsize=SMALL,
         va="center",
-        bbox=text_box,
+        bbox=text_box_style,
     )
 
 
-def draw_limit_line(draw: Callable[..., Any], value: float, label: str, color: str = BLACK) -> None:
+def draw_limit_line(
+    draw_line: Callable[..., Any], limit_value: float, legend_label: str, color: str = BLACK
+) -> None:
     """A dashed line at a limit, with its label in the legend; ``draw`` is axvline or axhline."""
-    draw(value, color=color, linestyle="--", linewidth=1.8, label=label)
+    draw_line(limit_value, color=color, linestyle="--", linewidth=1.8, label=legend_label)
 
 
 def format_ticks(axis: Axis, format_value: Callable[[float], str]) -> None:
@@ -272,11 +284,11 @@ def set_whole_number_ticks(axis: Axis) -> None:
     format_ticks(axis, "{:,.0f}".format)
 
 
-def set_time_axis(axes: Axes, moments_ms: Sequence[int], label: str) -> None:
+def set_time_axis(axes: Axes, moments_ms: Sequence[int], axis_label: str) -> None:
     """An axis of time from the first moment to the last, in UTC."""
     first_time, last_time = sorted((utc_time(moments_ms[0]), utc_time(moments_ms[-1])))
     # A single moment has no width to draw in.
-    margin = max((last_time - first_time) * 0.03, dt.timedelta(seconds=2))
-    time_range: Any = first_time - margin, last_time + margin
+    time_margin = max((last_time - first_time) * 0.03, dt.timedelta(seconds=2))
+    time_range: Any = first_time - time_margin, last_time + time_margin
     axes.set_xlim(time_range)
-    axes.set_xlabel(label)
+    axes.set_xlabel(axis_label)

@@ -79,29 +79,35 @@ def file_sizes(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart
     """Number of data files and share of bytes by file size, and the sizes that a rewrite leaves
     alone (under ``thresholds``, if given).
     """
-    table = tables.file_sizes(facts, thresholds)
-    if not table:
+    size_grid = tables.file_sizes(facts, thresholds)
+    if not size_grid:
         return empty_chart("No data files: nothing to draw.")
-    lower_bytes = table["lower_bytes"]
-    upper_bytes = table["upper_bytes"]
-    file_counts = table["file_count"]
-    left_alone_rows = [
-        row for row, is_left_alone in enumerate(table["left_alone"]) if is_left_alone
+    lower_bytes = size_grid["lower_bytes"]
+    upper_bytes = size_grid["upper_bytes"]
+    file_counts = size_grid["file_count"]
+    left_alone_indexes = [
+        index for index, is_left_alone in enumerate(size_grid["left_alone"]) if is_left_alone
     ]
-    left_alone_range = size_range(lower_bytes[left_alone_rows[0]], upper_bytes[left_alone_rows[-1]])
+    left_alone_range_text = size_range(
+        lower_bytes[left_alone_indexes[0]], upper_bytes[left_alone_indexes[-1]]
+    )
     target_bytes = facts.target_bytes
-    all_files = facts.data
-    bar_positions = [row + 0.5 for row in range(len(table))]
+    data_totals = facts.data
+    bar_positions = [index + 0.5 for index in range(len(size_grid))]
     bar_style: dict[str, Any] = {"width": 0.86, "edgecolor": BLACK, "linewidth": 0.6}
-    byte_percentages = [100 * (bytes_axes or 0) for bytes_axes in table["share_of_bytes"]]
+    byte_percentages = [100 * (byte_share or 0) for byte_share in size_grid["share_of_bytes"]]
     title = f"Sizes of data files: {facts.name}"
     with canvas(title, 4.6, (2, 1), sharex=True) as (figure, (files_axes, bytes_axes)):
-        bars = files_axes.bar(bar_positions, file_counts, color=BLUE, **bar_style)
+        count_bars = files_axes.bar(bar_positions, file_counts, color=BLUE, **bar_style)
         bytes_axes.bar(bar_positions, byte_percentages, color=ORANGE, hatch="//", **bar_style)
-        for axes, label in ((files_axes, "Files"), (bytes_axes, "Bytes (%)")):
-            band_label = f"{left_alone_range}: left alone by rewrite_data_files"
+        for axes, axis_label in ((files_axes, "Files"), (bytes_axes, "Bytes (%)")):
+            band_label = f"{left_alone_range_text}: left alone by rewrite_data_files"
             axes.axvspan(
-                left_alone_rows[0], left_alone_rows[-1] + 1, color=BAND, zorder=0, label=band_label
+                left_alone_indexes[0],
+                left_alone_indexes[-1] + 1,
+                color=BAND,
+                zorder=0,
+                label=band_label,
             )
             if target_bytes in lower_bytes:
                 draw_limit_line(
@@ -110,13 +116,15 @@ def file_sizes(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart
                     f"target {size(target_bytes)}",
                     VERMILLION,
                 )
-            axes.set_ylabel(label)
+            axes.set_ylabel(axis_label)
             axes.margins(y=0.3)
             set_whole_number_ticks(axes.yaxis)
-        add_legend(files_axes, columns=1)
-        count_labels = [f"{number:,}" if number else "" for number in file_counts]
-        rotation = 90 if len(table) > 12 else 0
-        files_axes.bar_label(bars, count_labels, fontsize=SMALL, padding=2, rotation=rotation)
+        add_legend(files_axes, column_count=1)
+        count_labels = [f"{file_count:,}" if file_count else "" for file_count in file_counts]
+        label_rotation = 90 if len(size_grid) > 12 else 0
+        files_axes.bar_label(
+            count_bars, count_labels, fontsize=SMALL, padding=2, rotation=label_rotation
+        )
         edge_labels = [
             *map(size, lower_bytes),
             "∞" if upper_bytes[-1] is None else size(upper_bytes[-1]),
@@ -125,64 +133,68 @@ def file_sizes(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart
             range(len(edge_labels)), edge_labels, rotation=60, ha="right", rotation_mode="anchor"
         )
         bytes_axes.set_xlabel("File size (each bar from one limit up to the next)")
-    left_alone_file_share = sum(table["share_of_files"][row] or 0 for row in left_alone_rows)
-    left_alone_byte_share = sum(table["share_of_bytes"][row] or 0 for row in left_alone_rows)
-    sentence = (
-        f"{count(all_files.file_count, 'data file')} of {facts.name}, "
-        f"{size(all_files.size_in_bytes)} in total, {size(all_files.mean_bytes or 0)} on average "
-        f"(the target is {size(target_bytes)}). No rewrite needed ({left_alone_range}): "
-        f"{percent(left_alone_file_share)} of the files, {percent(left_alone_byte_share)} of the "
-        "bytes."
+    left_alone_file_share = sum(
+        size_grid["share_of_files"][index] or 0 for index in left_alone_indexes
     )
-    return Chart(figure, sentence, table)
+    left_alone_byte_share = sum(
+        size_grid["share_of_bytes"][index] or 0 for index in left_alone_indexes
+    )
+    alt_sentence = (
+        f"{count(data_totals.file_count, 'data file')} of {facts.name}, "
+        f"{size(data_totals.size_in_bytes)} in total, {size(data_totals.mean_bytes or 0)} on "
+        f"average (the target is {size(target_bytes)}). No rewrite needed "
+        f"({left_alone_range_text}): {percent(left_alone_file_share)} of the files, "
+        f"{percent(left_alone_byte_share)} of the bytes."
+    )
+    return Chart(figure, alt_sentence, size_grid)
 
 
 def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
     """Delete records of each kind as a share of data records, in the worst partitions."""
-    table = tables.delete_ratios(facts)
-    if not table:
+    ratio_grid = tables.delete_ratios(facts)
+    if not ratio_grid:
         return empty_chart("No delete files or deletion vectors: nothing to draw.")
     ratio_limit = (thresholds or Thresholds()).delete_ratio
-    partition_names = _short_partition_names(table["partition"])
-    record_counts = table["record_count"][:WORST]
+    partition_names = _short_partition_names(ratio_grid["partition"])
+    record_counts = ratio_grid["record_count"][:WORST]
     # A partition without data has no ratio: a note replaces its bar.
     delete_bars = [
         Bars(
-            name,
+            kind_label,
             [
-                n / rows if rows else None
-                for n, rows in zip(table[column], record_counts, strict=False)
+                n / record_count if record_count else None
+                for n, record_count in zip(ratio_grid[record_column], record_counts, strict=False)
             ],
             color,
             hatch,
         )
-        for name, column, color, hatch in _DELETES
+        for kind_label, record_column, color, hatch in _DELETES
     ]
-    delete_ratios = table["deletes_per_record"]
+    delete_ratios = ratio_grid["deletes_per_record"]
     ratio_texts = list(map(_share_text, delete_ratios[:WORST]))
     title = f"Deleted share of records: {facts.name}"
-    height = 1.9 + 0.31 * len(partition_names)
-    with canvas(title, height) as (figure, (axes,)):
+    height_inches = 1.9 + 0.31 * len(partition_names)
+    with canvas(title, height_inches) as (figure, (axes,)):
         draw_limit_line(axes.axvline, ratio_limit, f"threshold {percent(ratio_limit)}")
         draw_bar_rows(
             axes, partition_names, delete_bars, ratio_texts, "Delete records per data record (%)"
         )
         format_ticks(axes.xaxis, lambda share: plain_number(share * 100, 4))
     table_ratio = rollup.delete_ratio(facts)
-    partitions_over_limit = sum(ratio is None or ratio >= ratio_limit for ratio in delete_ratios)
-    sentence = (
+    over_limit_count = sum(ratio is None or ratio >= ratio_limit for ratio in delete_ratios)
+    alt_sentence = (
         f"{count(table_ratio.delete_record_count, 'delete record')} for "
         f"{count(facts.data.record_count, 'data record')} of {facts.name}, "
-        f"{_share_text(table_ratio.by_records)}, in {count(len(table), 'partition')}; "
-        f"{partitions_over_limit:,} at or over the threshold of {percent(ratio_limit)}; the worst "
-        f"is {table['partition'][0]} with {ratio_texts[0]}."
+        f"{_share_text(table_ratio.by_records)}, in {count(len(ratio_grid), 'partition')}; "
+        f"{over_limit_count:,} at or over the threshold of {percent(ratio_limit)}; the worst "
+        f"is {ratio_grid['partition'][0]} with {ratio_texts[0]}."
     )
-    return Chart(figure, sentence, table)
+    return Chart(figure, alt_sentence, ratio_grid)
 
 
 def _short_partition_names(partition_names: Sequence[str]) -> list[str]:
     """The worst partitions by the values of their fields, which leaves room for the bars."""
-    return [re.sub("[^/=]+=", "", name) for name in partition_names[:WORST]]
+    return [re.sub("[^/=]+=", "", partition_name) for partition_name in partition_names[:WORST]]
 
 
 def _share_text(ratio: float | None) -> str:
@@ -191,16 +203,16 @@ def _share_text(ratio: float | None) -> str:
 
 def partitions(facts: TableFacts) -> Chart:
     """Data files of the worst partitions next to the number needed at the target size."""
-    table = tables.worst_partitions(facts, WORST)
-    if not table:
+    partition_grid = tables.worst_partitions(facts, WORST)
+    if not partition_grid:
         return empty_chart("No data files: nothing to draw.")
-    partition_names = table["partition"]
-    file_counts = table["file_count"]
-    needed_counts = table["files_needed"]
+    partition_names = partition_grid["partition"]
+    file_counts = partition_grid["file_count"]
+    needed_counts = partition_grid["files_needed"]
     target_text = size(facts.target_bytes)
     title = f"Data files by partition: {facts.name}"
-    height = 1.9 + 0.31 * len(table)
-    with canvas(title, height) as (figure, (axes,)):
+    height_inches = 1.9 + 0.31 * len(partition_grid)
+    with canvas(title, height_inches) as (figure, (axes,)):
         draw_needed_rows(
             axes,
             _short_partition_names(partition_names),
@@ -209,42 +221,46 @@ def partitions(facts: TableFacts) -> Chart:
             needed_counts,
             target_text,
         )
-    partition_files = facts.of_kind(Kind.DATA)
-    needed_total = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in partition_files)
-    sentence = (
-        f"{count(facts.data.file_count, 'data file')} of {facts.name} in "
-        f"{count(len(partition_files), 'partition')}; within these partitions, {needed_total:,} of "
-        f"{target_text} would be enough. The worst is {partition_names[0]} with "
-        f"{count(file_counts[0], 'file')}; {needed_counts[0]:,} would be enough."
+    partition_groups = facts.of_kind(Kind.DATA)
+    needed_file_count = sum(
+        expected_files(g.size_in_bytes, facts.target_bytes) for g in partition_groups
     )
-    return Chart(figure, sentence, table)
+    alt_sentence = (
+        f"{count(facts.data.file_count, 'data file')} of {facts.name} in "
+        f"{count(len(partition_groups), 'partition')}; within these partitions, "
+        f"{needed_file_count:,} of {target_text} would be enough. The worst is "
+        f"{partition_names[0]} with {count(file_counts[0], 'file')}; {needed_counts[0]:,} would "
+        "be enough."
+    )
+    return Chart(figure, alt_sentence, partition_grid)
 
 
 def manifests(facts: TableFacts) -> Chart:
     """Manifests next to the number needed at the target size; the sentence says how much they
     overlap by partition field.
     """
-    table = tables.manifests(facts)
-    if not table:
+    manifest_grid = tables.manifests(facts)
+    if not manifest_grid:
         return empty_chart("No manifests: nothing to draw.")
     target_text = size(facts.int_setting("commit.manifest.target-size-bytes"))
-    with canvas(f"Manifests: {facts.name}", 1.4 + 0.5 * len(table)) as (figure, (axes,)):
-        manifest_counts = table["manifest_count"]
-        needed_counts = table["manifests_needed"]
+    with canvas(f"Manifests: {facts.name}", 1.4 + 0.5 * len(manifest_grid)) as (figure, (axes,)):
+        manifest_counts = manifest_grid["manifest_count"]
+        needed_counts = manifest_grid["manifests_needed"]
         draw_needed_rows(
-            axes, table["content"], "manifests", manifest_counts, needed_counts, target_text
+            axes, manifest_grid["content"], "manifests", manifest_counts, needed_counts, target_text
         )
-    sentences = [
-        f"{manifest_count:,} with {content}, {size(mean_bytes)} and {entries_per_manifest:,.1f} "
-        f"live entries each on average; {needed_count:,} of {target_text} would be enough"
-        for content, manifest_count, needed_count, _, mean_bytes, _, entries_per_manifest in table.rows
-    ]
-    sentences += [
+    alt_sentences = []
+    for content, manifest_count, needed_count, _, mean_bytes, _, mean_entries in manifest_grid.rows:
+        alt_sentences.append(
+            f"{manifest_count:,} with {content}, {size(mean_bytes)} and {mean_entries:,.1f} "
+            f"live entries each on average; {needed_count:,} of {target_text} would be enough"
+        )
+    alt_sentences += [
         f"on average, a data manifest's range of {o.field} (spec {o.spec_id}) overlaps "
         f"{percent(o.mean_share)} of the others"
         for o in facts.manifests.overlaps
     ]
-    return Chart(figure, f"Manifests of {facts.name}: {'; '.join(sentences)}.", table)
+    return Chart(figure, f"Manifests of {facts.name}: {'; '.join(alt_sentences)}.", manifest_grid)
 
 
 def commits(facts: TableFacts) -> Chart:
@@ -252,26 +268,28 @@ def commits(facts: TableFacts) -> Chart:
     adding_commits = [c for c in facts.history.commits if _added_file_count(c)]
     if not adding_commits:
         return empty_chart("No commit states how many files it added: nothing to draw.")
-    operation_counts = Counter(c.operation or "unknown" for c in adding_commits).most_common()
+    commit_counts_by_operation = Counter(
+        c.operation or "unknown" for c in adding_commits
+    ).most_common()
     # A summary adds up the bytes of data files and delete files.
     mean_file_sizes = [
         c.added_bytes / _added_file_count(c) for c in adding_commits if c.added_bytes
     ]
     title = f"Files added by each commit: {facts.name}"
     with canvas(title, 5.2, (1, 1), sharex=True) as (figure, (files_axes, sizes_axes)):
-        for operation, commit_count in operation_counts:
+        for operation, commit_count in commit_counts_by_operation:
             color, marker = _MARKS.get(operation, _OTHER)
             marker_style: dict[str, Any] = {"color": color, "alpha": 0.7, "markersize": 7}
             operation_commits = [
                 c for c in adding_commits if (c.operation or "unknown") == operation
             ]
             commit_times: Any = [utc_time(c.committed_at_ms) for c in operation_commits]
-            label = f"{operation} ({commit_count:,})"
+            legend_label = f"{operation} ({commit_count:,})"
             files_axes.plot(
                 commit_times,
                 list(map(_added_file_count, operation_commits)),
                 marker,
-                label=label,
+                label=legend_label,
                 **marker_style,
             )
             mean_sizes = [
@@ -280,7 +298,7 @@ def commits(facts: TableFacts) -> Chart:
             sizes_axes.plot(commit_times, mean_sizes, marker, **marker_style)
         target_label = f"target {size(facts.target_bytes)}"
         draw_limit_line(sizes_axes.axhline, facts.target_bytes, target_label, VERMILLION)
-        for axes, format_value, title in (
+        for axes, format_value, axis_label in (
             (files_axes, "{:,.0f}".format, "Files added (log)"),
             (sizes_axes, size, "Mean size (log)"),
         ):
@@ -290,20 +308,20 @@ def commits(facts: TableFacts) -> Chart:
             axes.yaxis.set_minor_locator(NullLocator())
             axes.margins(y=0.2)
             format_ticks(axes.yaxis, format_value)
-            axes.set_ylabel(title)
-            add_legend(axes, columns=3)
+            axes.set_ylabel(axis_label)
+            add_legend(axes, column_count=3)
         set_time_axis(sizes_axes, [c.committed_at_ms for c in adding_commits], "Committed at (UTC)")
-    mean_text = size(statistics.median(mean_file_sizes)) if mean_file_sizes else "unknown"
-    sentence = (
+    median_size_text = size(statistics.median(mean_file_sizes)) if mean_file_sizes else "unknown"
+    alt_sentence = (
         f"{count(len(adding_commits), 'commit')} of {facts.name}, "
         f"{time_text(adding_commits[0].committed_at_ms)} to "
         f"{time_text(adding_commits[-1].committed_at_ms)}, added "
         f"{count(sum(map(_added_file_count, adding_commits)), 'file')}, "
         f"{plain_number(statistics.median(map(_added_file_count, adding_commits)), 4)} per commit "
-        f"(median); the mean size of an added file is {mean_text} (median over commits); the "
-        f"target is {size(facts.target_bytes)}."
+        f"(median); the mean size of an added file is {median_size_text} (median over commits); "
+        f"the target is {size(facts.target_bytes)}."
     )
-    return Chart(figure, sentence, tables.commits(facts, limit=None))
+    return Chart(figure, alt_sentence, tables.commits(facts, limit=None))
 
 
 def _added_file_count(commit: Commit) -> int:
@@ -314,52 +332,60 @@ def candidates(facts: TableFacts, ranked_candidates: Sequence[Candidate], plan: 
     """File opens that a full scan saves, by bytes rewritten, most saved per byte first."""
     if not ranked_candidates:
         return empty_chart("No partition is worth a rewrite under this policy: nothing to draw.")
-    rewritten_bytes = [0, *accumulate(c.prediction.bytes_in for c in ranked_candidates)]
-    opens_saved = [0, *accumulate(c.prediction.file_opens_saved for c in ranked_candidates)]
-    grid = candidate_grid(facts, ranked_candidates, plan)
+    cumulative_bytes = [0, *accumulate(c.prediction.bytes_in for c in ranked_candidates)]
+    cumulative_opens_saved = [
+        0,
+        *accumulate(c.prediction.file_opens_saved for c in ranked_candidates),
+    ]
+    candidates_grid = candidate_grid(facts, ranked_candidates, plan)
     plan_predictions = [
         c.prediction
-        for c, is_chosen in zip(ranked_candidates, grid["in_plan"], strict=True)
+        for c, is_chosen in zip(ranked_candidates, candidates_grid["in_plan"], strict=True)
         if is_chosen
     ]
     plan_total = total_of(plan_predictions)
-    plan_bytes = plan_total.bytes_in
+    plan_rewritten_bytes = plan_total.bytes_in
     plan_opens_saved = plan_total.file_opens_saved
     table_bytes = facts.data.size_in_bytes
     with canvas(f"Savings of a rewrite: {facts.name}", 3.8) as (figure, (axes,)):
-        axes.step(rewritten_bytes, opens_saved, where="post", color=GREY, linewidth=1.2)
+        axes.step(cumulative_bytes, cumulative_opens_saved, where="post", color=GREY, linewidth=1.2)
         axes.plot(
-            rewritten_bytes[1:],
-            opens_saved[1:],
+            cumulative_bytes[1:],
+            cumulative_opens_saved[1:],
             "o",
             color=BLUE,
             markersize=6,
             label=count(len(ranked_candidates), "candidate"),
         )
-        if plan_bytes:
-            label = f"this plan: {size(plan_bytes)}"
+        if plan_rewritten_bytes:
+            plan_label = f"this plan: {size(plan_rewritten_bytes)}"
             axes.plot(
-                [plan_bytes], [plan_opens_saved], "D", color=VERMILLION, markersize=10, label=label
+                [plan_rewritten_bytes],
+                [plan_opens_saved],
+                "D",
+                color=VERMILLION,
+                markersize=10,
+                label=plan_label,
             )
         draw_limit_line(axes.axvline, table_bytes, f"entire table: {size(table_bytes)}", SKY)
-        axes.set_xlim(0, max(table_bytes, rewritten_bytes[-1]) * 1.04)
-        axes.set_ylim(0, opens_saved[-1] * 1.12)
+        axes.set_xlim(0, max(table_bytes, cumulative_bytes[-1]) * 1.04)
+        axes.set_ylim(0, cumulative_opens_saved[-1] * 1.12)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         format_ticks(axes.xaxis, size)
         set_whole_number_ticks(axes.yaxis)
         axes.set_xlabel("Bytes rewritten")
         axes.set_ylabel("File opens saved")
-        add_legend(axes, columns=1)
-    sentence = (
+        add_legend(axes, column_count=1)
+    alt_sentence = (
         f"{count(len(ranked_candidates), 'candidate')} of {facts.name} would save a full scan "
-        f"{count(opens_saved[-1], 'file open')} for {size(rewritten_bytes[-1])} rewritten; the "
-        f"best, {facts.partition_name(ranked_candidates[0].partitions[0])}, saves "
-        f"{opens_saved[1]:,} for {size(rewritten_bytes[1])}. The plan takes "
+        f"{count(cumulative_opens_saved[-1], 'file open')} for {size(cumulative_bytes[-1])} "
+        f"rewritten; the best, {facts.partition_name(ranked_candidates[0].partitions[0])}, saves "
+        f"{cumulative_opens_saved[1]:,} for {size(cumulative_bytes[1])}. The plan takes "
         f"{count(len(plan_predictions), 'candidate')}: "
-        f"{percent(plan_opens_saved / max(opens_saved[-1], 1))} of the possible savings for "
-        f"{percent(plan_bytes / max(table_bytes, 1))} of the table's bytes."
+        f"{percent(plan_opens_saved / max(cumulative_opens_saved[-1], 1))} of the possible "
+        f"savings for {percent(plan_rewritten_bytes / max(table_bytes, 1))} of the table's bytes."
     )
-    return Chart(figure, sentence, grid)
+    return Chart(figure, alt_sentence, candidates_grid)
 
 
 def candidate_grid(facts: TableFacts, ranked_candidates: Sequence[Candidate], plan: Plan) -> Grid:
@@ -403,7 +429,7 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
     coming_trend = comparison.trend
     measure = coming_trend.measure if coming_trend else MEASURES[0]
     format_value = measure.unit.write
-    threshold = measure.limit(runs[-1], thresholds or Thresholds())
+    threshold_value = measure.limit(runs[-1], thresholds or Thresholds())
     run_times_ms = [run.observed_at_ms for run in runs]
     values_by_time: dict[Any, float] = {
         utc_time(r.observed_at_ms): v for r in runs if (v := measure.value(r)) is not None
@@ -416,28 +442,30 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
             marker="o",
             label=measure.title,
         )
-        draw_limit_line(axes.axhline, threshold, f"threshold {format_value(threshold)}", VERMILLION)
+        draw_limit_line(
+            axes.axhline, threshold_value, f"threshold {format_value(threshold_value)}", VERMILLION
+        )
         if coming_trend:
-            reached_ms = round(run_times_ms[-1] + coming_trend.days * 86_400_000)
-            trend_times: Any = [utc_time(run_times_ms[-1]), utc_time(reached_ms)]
+            threshold_reached_ms = round(run_times_ms[-1] + coming_trend.days * 86_400_000)
+            trend_times: Any = [utc_time(run_times_ms[-1]), utc_time(threshold_reached_ms)]
             trend_values = [
                 coming_trend.limit - coming_trend.per_day * coming_trend.days,
                 coming_trend.limit,
             ]
             axes.plot(trend_times, trend_values, color=GREY, linestyle=":", label="trend")
             # As far ahead as the runs go back, so that these do not shrink to a point.
-            run_times_ms.append(min(reached_ms, 2 * run_times_ms[-1] - run_times_ms[0]))
-        axes.set_ylim(0, 1.15 * max(*values_by_time.values(), threshold, 0) or 1)
+            run_times_ms.append(min(threshold_reached_ms, 2 * run_times_ms[-1] - run_times_ms[0]))
+        axes.set_ylim(0, 1.15 * max(*values_by_time.values(), threshold_value, 0) or 1)
         format_ticks(axes.yaxis, format_value)
         set_time_axis(axes, run_times_ms, "Observed at (UTC)")
-        add_legend(axes, columns=3)
-    sentence = (
+        add_legend(axes, column_count=3)
+    alt_sentence = (
         f"{count(len(runs), 'run')} of {table} from {time_text(runs[0].observed_at_ms)} to "
         f"{time_text(runs[-1].observed_at_ms)}; {comparison}."
     )
-    columns = {"observed_at": TIME, **{m.title: m.unit for m in MEASURES}, "status": TEXT}
-    rows = [
+    grid_columns = {"observed_at": TIME, **{m.title: m.unit for m in MEASURES}, "status": TEXT}
+    run_rows = [
         (utc_time(run.observed_at_ms), *(m.value(run) for m in MEASURES), run.status)
         for run in reversed(runs)
     ]
-    return Chart(figure, sentence, Grid("", columns, rows))
+    return Chart(figure, alt_sentence, Grid("", grid_columns, run_rows))

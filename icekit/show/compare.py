@@ -111,38 +111,45 @@ class ComparedStates(Shown):
         """What got worse, and what got better: findings that are new, gone or of another severity,
         and figures that crossed a threshold.
         """
-        evidence = {finding.name: finding.evidence for finding in self.findings[1]}
-        return trend.changes(*self.health_records, self.thresholds, evidence)
+        evidence_by_finding = {finding.name: finding.evidence for finding in self.findings[1]}
+        return trend.changes(*self.health_records, self.thresholds, evidence_by_finding)
 
     @property
     def verdict(self) -> str:
         """``better``, ``worse``, ``better and worse`` or ``no change``."""
         changes_by_verdict = {"better": self.changes.better, "worse": self.changes.worse}
         return (
-            " and ".join(word for word, changes in changes_by_verdict.items() if changes) or _SAME
+            " and ".join(
+                verdict_word
+                for verdict_word, change_sentences in changes_by_verdict.items()
+                if change_sentences
+            )
+            or _SAME
         )
 
     def figures(self) -> list[ComparedFigure]:
         """Each figure before and after."""
         return [
-            ComparedFigure(name, *map(value, self.health_records))
-            for name, (value, _, _) in _FIGURES.items()
+            ComparedFigure(figure_name, *map(figure_of, self.health_records))
+            for figure_name, (figure_of, _, _) in _FIGURES.items()
         ]
 
     def blocks(self) -> list[Block]:
         """The verdict, what got worse and better, the next step, the files by size, and the
         figures that differ.
         """
-        worse = self.changes.worse
-        better = self.changes.better
-        badge_kind = "warning" if worse else "fine" if better else "info"
+        worse_sentences = self.changes.worse
+        better_sentences = self.changes.better
+        badge_kind = "warning" if worse_sentences else "fine" if better_sentences else "info"
         table_name = self.after.name
         if self.before.name != table_name:
             table_name = f"{self.before.name} and {table_name}"
         state_texts = [
             f"{time_text(facts.snapshot_ms or facts.collected_at_ms)}, snapshot "
-            f"{facts.snapshot_id} ({record.status})"
-            for facts, record in zip((self.before, self.after), self.health_records, strict=True)
+            f"{facts.snapshot_id} ({health_record.status})"
+            for facts, health_record in zip(
+                (self.before, self.after), self.health_records, strict=True
+            )
         ]
         postponed_sentence = waiting(self.after, self.findings[1], self.thresholds)
         step_and_command = next_step(self.findings[1], is_postponed=bool(postponed_sentence))
@@ -150,11 +157,14 @@ class ComparedStates(Shown):
         return [
             Badge(badge_kind, badge_label, table_name, " → ".join(state_texts)),
             *(
-                Item(title, [("", change) for change in changes])
-                for title, changes in (("Worse", worse), ("Better", better))
-                if changes
+                Item(item_title, [("", change_sentence) for change_sentence in change_sentences])
+                for item_title, change_sentences in (
+                    ("Worse", worse_sentences),
+                    ("Better", better_sentences),
+                )
+                if change_sentences
             ),
-            Sentence("" if worse or better else "No finding came or went."),
+            Sentence("" if worse_sentences or better_sentences else "No finding came or went."),
             *([Item("Next", statements=[step_and_command[1]])] if step_and_command else []),
             self._sizes_grid(),
             self._changed_figures(),
@@ -164,12 +174,12 @@ class ComparedStates(Shown):
         """Data files by size, before and after; with different targets, a state lacks the ranges of
         the other.
         """
-        missing_text = "0" if self.before.target_bytes == self.after.target_bytes else None
+        missing_bar = "0" if self.before.target_bytes == self.after.target_bytes else None
         bars_by_range: dict[tuple[int, str], list[str | None]] = {}
         for state_index, facts in enumerate((self.before, self.after)):
             for lower_bytes, range_text, bar, _ in size_range_rows(facts, self.thresholds):
-                size_range = (lower_bytes, range_text)
-                bars_by_range.setdefault(size_range, [missing_text] * 2)[state_index] = bar
+                range_key = (lower_bytes, range_text)
+                bars_by_range.setdefault(range_key, [missing_bar] * 2)[state_index] = bar
         rows = [
             (range_text, *bars_by_range[lower_bytes, range_text])
             for lower_bytes, range_text in sorted(bars_by_range)
@@ -178,34 +188,41 @@ class ComparedStates(Shown):
 
     def _changed_figures(self) -> Grid:
         """The figures that differ, and which way."""
-        rows = []
-        for name, before, after in ((f.name, f.before, f.after) for f in self.figures()):
-            _, unit, direction = _FIGURES[name]
-            if before == after:
+        figure_rows = []
+        for figure_name, value_before, value_after in (
+            (f.name, f.before, f.after) for f in self.figures()
+        ):
+            _, figure_unit, worse_direction = _FIGURES[figure_name]
+            if value_before == value_after:
                 continue
             value_texts = (
-                None if value is None else unit.write(value) for value in (before, after)
+                None if figure_value is None else figure_unit.write(figure_value)
+                for figure_value in (value_before, value_after)
             )
             change_text = verdict_word = None
-            if before is not None and after is not None:
-                is_significant = abs(after - before) >= _MUCH * before
-                change_text = f"{100 * (after - before) / before:+,.0f} %" if before else None
-                verdict_word = _WORDS.get(
-                    is_significant * direction * (1 if after > before else -1)
+            if value_before is not None and value_after is not None:
+                is_significant = abs(value_after - value_before) >= _MUCH * value_before
+                change_text = (
+                    f"{100 * (value_after - value_before) / value_before:+,.0f} %"
+                    if value_before
+                    else None
                 )
-            rows.append((name, *value_texts, change_text, verdict_word or ""))
+                verdict_word = _WORDS.get(
+                    is_significant * worse_direction * (1 if value_after > value_before else -1)
+                )
+            figure_rows.append((figure_name, *value_texts, change_text, verdict_word or ""))
         columns = {"figure": TEXT(""), "before": FIGURE, "after": FIGURE, "change": FIGURE}
-        return Grid("Figures that changed", columns | {"verdict": TEXT("")}, rows)
+        return Grid("Figures that changed", columns | {"verdict": TEXT("")}, figure_rows)
 
     def document(self) -> ComparisonDocument:
         """The comparison as ``icekit compare --json`` prints it."""
-        before, after = (
-            ComparedState(record.table_name, record.snapshot_id, record.status)
-            for record in self.health_records
+        state_before, state_after = (
+            ComparedState(health_record.table_name, health_record.snapshot_id, health_record.status)
+            for health_record in self.health_records
         )
         return ComparisonDocument(
-            before=before,
-            after=after,
+            before=state_before,
+            after=state_after,
             verdict=self.verdict,
             worse=self.changes.worse,
             better=self.changes.better,
@@ -234,14 +251,14 @@ def compare(
 
 
 def _facts_of(
-    source: TableFacts | str | Path, lake: Lake | None, thresholds: Thresholds
+    facts_source: TableFacts | str | Path, lake: Lake | None, thresholds: Thresholds
 ) -> TableFacts:
-    if isinstance(source, TableFacts):
-        return source
-    if isinstance(source, Path) or source.endswith(".json"):
-        return document.load_facts(Path(source))
-    name, separator, ref = source.rpartition("@")
+    if isinstance(facts_source, TableFacts):
+        return facts_source
+    if isinstance(facts_source, Path) or facts_source.endswith(".json"):
+        return document.load_facts(Path(facts_source))
+    table_name, separator, ref = facts_source.rpartition("@")
     if not separator or "`" in ref:
-        name = source
+        table_name = facts_source
         ref = ""
-    return observe(lake or Lake.connect(), name, ref=ref, size_ratios=thresholds.size_ratios)
+    return observe(lake or Lake.connect(), table_name, ref=ref, size_ratios=thresholds.size_ratios)

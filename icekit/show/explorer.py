@@ -42,26 +42,26 @@ class Explorer(ABC):
         self._controls: Any = None
 
     @abstractmethod
-    def static(self) -> str:
+    def static_html(self) -> str:
         """The same facts without controls, as HTML: a table or a chart that says what it shows."""
 
     @abstractmethod
-    def build(self) -> Any:
+    def build_controls(self) -> Any:
         """Make the controls: an ipywidgets widget."""
 
     @property
     def controls(self) -> Any:
         """The controls, created once."""
         if self._controls is None:
-            self._controls = self.build()
+            self._controls = self.build_controls()
         return self._controls
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         del include, exclude  # a front end chooses a format that it can draw
-        bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self.static()}
+        mime_bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self.static_html()}
         if are_widgets_on():
-            bundle[WIDGET_VIEW] = self.controls._repr_mimebundle_()[WIDGET_VIEW]
-        return bundle
+            mime_bundle[WIDGET_VIEW] = self.controls._repr_mimebundle_()[WIDGET_VIEW]
+        return mime_bundle
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"

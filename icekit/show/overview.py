@@ -21,17 +21,17 @@ _COLORS = {UNREADABLE: "1;31", "critical": "1;31", "warning": "33", "info": "36"
 
 
 @frozen
-class _Row:
+class _RowTexts:
     """The cells of a table's line."""
 
-    status: str
+    status_text: str
     name: str
     finding: str
-    files: str
-    bytes: str
+    files_text: str
+    size_text: str
 
 
-_HEAD = _Row("", "table", "what matters most", "files", "data")
+_HEAD = _RowTexts("", "table", "what matters most", "files", "data")
 
 
 def text(
@@ -41,14 +41,16 @@ def text(
 
     ``verbose`` adds why tables cannot be read. ``color`` adds ANSI colours, for a terminal.
     """
-    columns = max(width or WIDTH, _NARROWEST)
-    line_groups = [
+    max_width = max(width or WIDTH, _NARROWEST)
+    paragraphs = [
         [_counts_sentence(overview)],
-        list(_table_lines(overview.tables, columns, color)),
-        list(_error_lines(overview.tables, columns)) if verbose else [],
+        list(_table_lines(overview.tables, max_width, color)),
+        list(_error_lines(overview.tables, max_width)) if verbose else [],
         list(_closing_lines(overview, is_explained=verbose)),
     ]
-    return "\n\n".join("\n".join(lines) for lines in line_groups if lines)
+    return "\n\n".join(
+        "\n".join(paragraph_lines) for paragraph_lines in paragraphs if paragraph_lines
+    )
 
 
 def _counts_sentence(overview: Overview) -> str:
@@ -67,34 +69,43 @@ def _table_lines(tables: Sequence[TableSummary], total_width: int, color: bool) 
     """The heading, and a line for each table; nothing without tables."""
     if not tables:
         return
-    rows = [_HEAD, *(_row(table, with_word=total_width >= _WITH_WORDS) for table in tables)]
-    status_width = max(len(row.status) for row in rows)
-    files_width = max(len(row.files) for row in rows)
-    size_width = max(len(row.bytes) for row in rows)
+    row_texts = [
+        _HEAD,
+        *(_row_texts(summary, has_status_word=total_width >= _WITH_WORDS) for summary in tables),
+    ]
+    status_width = max(len(texts.status_text) for texts in row_texts)
+    files_width = max(len(texts.files_text) for texts in row_texts)
+    size_width = max(len(texts.size_text) for texts in row_texts)
     gaps_width = 4 * len(_GAP)
     name_width, finding_width = _column_widths(
-        rows, total_width - status_width - files_width - size_width - gaps_width
+        row_texts, total_width - status_width - files_width - size_width - gaps_width
     )
-    colors = [None, *(_COLORS[table.status] if color else None for table in tables)]
-    for row, color_code in zip(rows, colors, strict=True):
-        status = row.status.ljust(status_width)
-        cells = [
-            shorten(row.name, name_width).ljust(name_width),
-            _shorten_finding(row.finding, finding_width).ljust(finding_width),
-            row.files.rjust(files_width),
-            row.bytes.rjust(size_width),
+    color_codes = [None, *(_COLORS[summary.status] if color else None for summary in tables)]
+    for texts, color_code in zip(row_texts, color_codes, strict=True):
+        padded_status = texts.status_text.ljust(status_width)
+        other_cells = [
+            shorten(texts.name, name_width).ljust(name_width),
+            _shorten_finding(texts.finding, finding_width).ljust(finding_width),
+            texts.files_text.rjust(files_width),
+            texts.size_text.rjust(size_width),
         ]
-        status_cell = status if color_code is None else f"\x1b[{color_code}m{status}\x1b[0m"
-        yield _GAP.join([status_cell, *cells]).rstrip()
+        colored_status = (
+            padded_status if color_code is None else f"\x1b[{color_code}m{padded_status}\x1b[0m"
+        )
+        yield _GAP.join([colored_status, *other_cells]).rstrip()
 
 
-def _row(table: TableSummary, *, with_word: bool) -> _Row:
+def _row_texts(table: TableSummary, *, has_status_word: bool) -> _RowTexts:
     file_count_text = "" if table.file_count is None else f"{table.file_count:,}"
     size_text = "" if table.size_in_bytes is None else size(table.size_in_bytes)
     marker = _MARKS[table.status]
-    status = f"{marker} {table.status}" if with_word else marker
-    return _Row(
-        status, printable(table.table), printable(_finding_text(table)), file_count_text, size_text
+    status_text = f"{marker} {table.status}" if has_status_word else marker
+    return _RowTexts(
+        status_text,
+        printable(table.table),
+        printable(_finding_text(table)),
+        file_count_text,
+        size_text,
     )
 
 
@@ -102,45 +113,49 @@ def _finding_text(table: TableSummary) -> str:
     """``small files: 96 of 100 would go; 2 more``; empty for a healthy table."""
     if table.finding is None:
         return table.problem
-    title = table.finding.replace("_", " ")
-    others_text = f"{_OTHERS}{table.finding_count - 1} more" if table.finding_count > 1 else ""
-    return f"{title}: {table.figure}{others_text}"
+    finding_title = table.finding.replace("_", " ")
+    other_findings_text = (
+        f"{_OTHERS}{table.finding_count - 1} more" if table.finding_count > 1 else ""
+    )
+    return f"{finding_title}: {table.figure}{other_findings_text}"
 
 
 #: What begins the number of a table's other findings.
 _OTHERS = "; "
 
 
-def _column_widths(rows: Sequence[_Row], columns: int) -> tuple[int, int]:
+def _column_widths(row_texts: Sequence[_RowTexts], available_width: int) -> tuple[int, int]:
     """The widths of names and of findings within some columns: names are cut once they take more
     than half.
     """
-    longest_name = max(len(row.name) for row in rows)
-    longest_finding = max(len(row.finding) for row in rows)
-    if longest_name + longest_finding <= columns:
-        return longest_name, longest_finding
-    name_width = min(longest_name, max(columns // 2, columns - longest_finding))
-    return name_width, columns - name_width
+    longest_name_width = max(len(texts.name) for texts in row_texts)
+    longest_finding_width = max(len(texts.finding) for texts in row_texts)
+    if longest_name_width + longest_finding_width <= available_width:
+        return longest_name_width, longest_finding_width
+    name_width = min(
+        longest_name_width, max(available_width // 2, available_width - longest_finding_width)
+    )
+    return name_width, available_width - name_width
 
 
-def _shorten_finding(finding: str, columns: int) -> str:
+def _shorten_finding(finding_text: str, max_width: int) -> str:
     """A finding within its column, without the number of others or cut after a word: a number that
     is cut would be another one.
     """
-    if len(finding) <= columns:
-        return finding
-    finding_alone = finding.rpartition(_OTHERS)[0] or finding
-    return textwrap.shorten(finding_alone, columns, placeholder=" …")
+    if len(finding_text) <= max_width:
+        return finding_text
+    first_finding_text = finding_text.rpartition(_OTHERS)[0] or finding_text
+    return textwrap.shorten(first_finding_text, max_width, placeholder=" …")
 
 
-def _error_lines(tables: Sequence[TableSummary], columns: int) -> Iterator[str]:
+def _error_lines(tables: Sequence[TableSummary], max_width: int) -> Iterator[str]:
     """Why tables cannot be read; paths are never broken."""
     for table in tables:
         if table.error is None:
             continue
         yield from textwrap.wrap(
             f"{printable(table.table)}: {table.error}",
-            columns,
+            max_width,
             subsequent_indent="  ",
             break_long_words=False,
             break_on_hyphens=False,
@@ -154,8 +169,8 @@ def _closing_lines(overview: Overview, *, is_explained: bool) -> Iterator[str]:
     unreadable_tables = [table for table in overview.tables if table.is_unreadable]
     if unreadable_tables and not is_explained:
         yield "Why tables are unreadable: add -v."
-    if (command := _next_command(overview)) is not None:
-        yield f"Next:  {printable(command)}"
+    if (next_command := _next_command(overview)) is not None:
+        yield f"Next:  {printable(next_command)}"
 
 
 def _next_command(overview: Overview) -> str | None:

@@ -38,29 +38,40 @@ def file_sizes(
         "left_alone": FLAG("a rewrite leaves it alone"),
     }
     thresholds_in_force = thresholds or Thresholds()
-    target = facts.target_bytes
-    all_files = facts.data
-    min_size = min_file_size(target, thresholds_in_force.min_file_size_ratio)
-    max_size = max_file_size(target, thresholds_in_force.max_file_size_ratio)
-    range_edges = set(facts.data_edges)
+    target_bytes = facts.target_bytes
+    data_totals = facts.data
+    min_size_bytes = min_file_size(target_bytes, thresholds_in_force.min_file_size_ratio)
+    max_size_bytes = max_file_size(target_bytes, thresholds_in_force.max_file_size_ratio)
+    range_edges_bytes = set(facts.data_edges)
     if coarse:
-        range_edges = {0, *(edge for edge in (target // 16, target // 4) if edge < min_size)}
+        range_edges_bytes = {
+            0,
+            *(
+                edge_bytes
+                for edge_bytes in (target_bytes // 16, target_bytes // 4)
+                if edge_bytes < min_size_bytes
+            ),
+        }
     # A rewrite leaves a file of exactly either limit alone.
-    range_edges = (range_edges | {min_size, max_size + 1}) - {max_size}
-    rows = [
+    range_edges_bytes = (range_edges_bytes | {min_size_bytes, max_size_bytes + 1}) - {
+        max_size_bytes
+    }
+    range_rows = [
         (
             size_range(bar.lower_bytes, bar.upper_bytes),
             bar.lower_bytes,
             bar.upper_bytes,
             bar.file_count,
             bar.size_in_bytes,
-            bar.file_count / all_files.file_count,
-            bar.size_in_bytes / all_files.size_in_bytes if all_files.size_in_bytes else None,
-            min_size <= bar.lower_bytes <= max_size,
+            bar.file_count / data_totals.file_count,
+            bar.size_in_bytes / data_totals.size_in_bytes if data_totals.size_in_bytes else None,
+            min_size_bytes <= bar.lower_bytes <= max_size_bytes,
         )
-        for bar in file_size_histogram(facts, tuple(sorted(range_edges)), (min_size, max_size))
+        for bar in file_size_histogram(
+            facts, tuple(sorted(range_edges_bytes)), (min_size_bytes, max_size_bytes)
+        )
     ]
-    return Grid("", columns, rows)
+    return Grid("", columns, range_rows)
 
 
 def delete_ratios(facts: TableFacts) -> Grid:
@@ -207,10 +218,14 @@ def columns(facts: TableFacts) -> Grid:
     }
     rows = []
     for c in facts.columns:
-        column = metrics_sample.column(c.name)
-        stats = (
-            (column.bounds_file_count, column.counts_file_count, column.stab_share)
-            if column
+        sampled_metrics = metrics_sample.column(c.name)
+        bounds_and_counts = (
+            (
+                sampled_metrics.bounds_file_count,
+                sampled_metrics.counts_file_count,
+                sampled_metrics.stab_share,
+            )
+            if sampled_metrics
             else (None, None, None)
         )
         rows.append(
@@ -221,7 +236,7 @@ def columns(facts: TableFacts) -> Grid:
                 c.required,
                 c.metrics_mode,
                 metrics_sample.file_count,
-                *stats,
+                *bounds_and_counts,
             )
         )
     return Grid("", grid_columns, rows, 200)

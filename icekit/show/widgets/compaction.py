@@ -37,7 +37,8 @@ class CompactionExplorer(Explorer):
     """What a plan would rewrite of all partitions that are worth it, and a choice of its partitions
     and its budget.
 
-    ``policy`` are the options of ``icekit compact``, for the cell that plans. The figures are estimated from the facts; nothing is run.
+    ``policy`` are the options of ``icekit compact``, for the cell that plans. The figures are
+    estimated from the facts; nothing is run.
     """
 
     def __init__(self, view: View, policy: CompactionPolicy, *, ledger: str = "") -> None:
@@ -45,56 +46,64 @@ class CompactionExplorer(Explorer):
         self.policy = policy
         self.ledger = ledger or None
 
-    def static(self) -> str:
+    def static_html(self) -> str:
         """What the plan takes of all partitions that are worth a rewrite, as a chart."""
         try:
-            return self._chart(self.policy)
+            return self._chart_html(self.policy)
         except IcekitError as problem:
             return note(f"There is no plan for {self.view.facts.name}: {problem}", "critical")
 
-    def build(self) -> Any:
+    def build_controls(self) -> Any:
         """A field for each choice, above the chart."""
         self.fields = {
-            name: text_field(label, tooltip, str(getattr(self.policy, name) or ""))
-            for name, (label, tooltip) in _FIELDS.items()
+            option_name: text_field(label, tooltip, str(getattr(self.policy, option_name) or ""))
+            for option_name, (label, tooltip) in _FIELDS.items()
         }
-        for name, field in self.fields.items():
-            field.observe(partial(self._choose, name), names="value")
+        for option_name, option_field in self.fields.items():
+            option_field.observe(partial(self._choose, option_name), names="value")
         self.message = html_area()
-        self.chart = html_area(self.static())
-        self.view.on_change(self._follow)
+        self.chart = html_area(self.static_html())
+        self.view.on_change(self._on_view_change)
         return column(*self.fields.values(), self.message, self.chart)
 
-    def _choose(self, name: str, change: Any) -> None:
+    def _choose(self, option_name: str, value_change: Any) -> None:
         """Take a choice, or say what is wrong with it, and keep the last one."""
-        values = self.policy.only(*CompactionPolicy.declared) | {name: change.new.strip()}
+        policy_values = self.policy.only(*CompactionPolicy.declared) | {option_name: value_change.new.strip()}
         try:
-            policy = CompactionPolicy(**values)
-            chart = self._chart(policy)
+            policy = CompactionPolicy(**policy_values)
+            chart_html = self._chart_html(policy)
         except ParameterError as problem:
             self.message.value = note(f"{problem} The chart shows the last choice.", "critical")
             return
         self.policy = policy
-        self.chart.value = chart
-        choices = [
-            f"{each} = {str(value)!r}" for each in self.fields if (value := getattr(policy, each))
+        self.chart.value = chart_html
+        choice_texts = [
+            f"{chosen_name} = {str(chosen_value)!r}"
+            for chosen_name in self.fields
+            if (chosen_value := getattr(policy, chosen_name))
         ]
-        sentence = "Run the cells below to plan this."
-        if choices:
-            sentence += f" To keep it, in the notebook's parameters: {'; '.join(choices)}"
-        self.message.value = note(sentence)
+        message_sentence = "Run the cells below to plan this."
+        if choice_texts:
+            message_sentence += (
+                f" To keep it, in the notebook's parameters: {'; '.join(choice_texts)}"
+            )
+        self.message.value = note(message_sentence)
 
-    def _follow(self) -> None:
+    def _on_view_change(self) -> None:
         self.message.value = ""
-        self.chart.value = self.static()
+        self.chart.value = self.static_html()
 
-    def _chart(self, policy: CompactionPolicy) -> str:
+    def _chart_html(self, policy: CompactionPolicy) -> str:
         facts = self.view.facts
         findings = self.view.findings
         thresholds = self.view.thresholds
-        full_name = display_name(self.view.lake.sql_name(facts.table))
-        speed = past_speed(self.ledger, full_name) if policy.budget_minutes else None
-        estimate = plan(facts, findings, policy, thresholds=thresholds, speed=speed)
-        own_findings = findings_of(policy, facts, findings, thresholds)
-        ranked_candidates = candidates(facts, own_findings, policy, thresholds)
-        return charts.candidates(facts, ranked_candidates, estimate)._repr_html_()
+        full_table_name = display_name(self.view.lake.sql_name(facts.table))
+        past_rewrite_speed = (
+            past_speed(self.ledger, full_table_name) if policy.budget_minutes else None
+        )
+        estimated_plan = plan(
+            facts, findings, policy, thresholds=thresholds, speed=past_rewrite_speed
+        )
+        policy_findings = findings_of(policy, facts, findings, thresholds)
+        ranked_candidates = candidates(facts, policy_findings, policy, thresholds)
+        return charts.candidates(facts, ranked_candidates, estimated_plan)._repr_html_()

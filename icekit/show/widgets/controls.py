@@ -25,32 +25,39 @@ def text_field(label: str, tooltip: str, value: str) -> Any:
     """A field for a text, which is sent as a whole when a person leaves it: while somebody types,
     the front end sends some letters late, after the press of a button.
     """
-    return labelled(toolkit().Text, label, tooltip, value=value, continuous_update=False)
+    return labelled_control(toolkit().Text, label, tooltip, value=value, continuous_update=False)
 
 
-def labelled(
-    kind: Callable[..., Any], label: str, tooltip: str, *, width: str = "38em", **options: Any
+def labelled_control(
+    control_class: Callable[..., Any],
+    label: str,
+    tooltip: str,
+    *,
+    width: str = "38em",
+    **control_options: Any,
 ) -> Any:
     """A control with its label in front of it, as wide as the others."""
-    return kind(
+    return control_class(
         description=label,
         tooltip=tooltip,
         style={"description_width": "11.5em"},
         layout=toolkit().Layout(width=width, max_width="100%"),
-        **options,
+        **control_options,
     )
 
 
-def button(label: str, tooltip: str, on_click: Callable[[], None], *, style: str = "") -> Any:
+def button(
+    label: str, tooltip: str, on_click: Callable[[], None], *, button_style: str = ""
+) -> Any:
     """A button as wide as its label; ``tooltip`` says what it will do."""
-    control = toolkit().Button(
+    button_control = toolkit().Button(
         description=label,
         tooltip=tooltip,
-        button_style=style,
+        button_style=button_style,
         layout=toolkit().Layout(width="auto"),
     )
-    control.on_click(lambda _: on_click())
-    return control
+    button_control.on_click(lambda _: on_click())
+    return button_control
 
 
 def row(*parts: Any) -> Any:
@@ -75,11 +82,11 @@ def html_area(content: str = "") -> Any:
     return toolkit().HTML(content, layout=toolkit().Layout(width="100%"))
 
 
-def note(sentence: str, kind: str = "") -> str:
-    """A sentence in icekit's frame: ``kind`` is empty, fine, warning or critical. A screen reader
-    says it when it appears.
+def note(sentence: str, note_kind: str = "") -> str:
+    """A sentence in icekit's frame: ``note_kind`` is empty, fine, warning or critical. A screen
+    reader says it when it appears.
     """
-    css_class = f"finding {kind}" if kind else ""
+    css_class = f"finding {note_kind}" if note_kind else ""
     return html.framed(
         f'<div class="{css_class}" role="log" aria-live="polite">{html.prose(sentence)}</div>'
     )
@@ -93,20 +100,20 @@ class View:
     def __init__(self, lake: Lake, facts: TableFacts, thresholds: Thresholds | None = None) -> None:
         self.lake = lake
         self._listeners: dict[object, Callable[[], None]] = {}
-        self._show(facts, thresholds or Thresholds())
+        self._judge(facts, thresholds or Thresholds())
 
     def __repr__(self) -> str:
         return f"View({self.facts.name})"
 
     def look_at(self, facts: TableFacts) -> None:
         """Put another table, or another snapshot, in view."""
-        self._show(facts, self.thresholds)
+        self._judge(facts, self.thresholds)
 
     def judge_by(self, thresholds: Thresholds) -> None:
         """Judge by other thresholds; raises :class:`~icekit.common.errors.ParameterError` for one
         that the facts cannot answer.
         """
-        self._show(self.facts, thresholds)
+        self._judge(self.facts, thresholds)
 
     def on_change(self, listener: Callable[[], None], *, key: object = None) -> None:
         """Call ``listener`` after each change; listeners are called in the order in which they were
@@ -116,7 +123,7 @@ class View:
         """
         self._listeners[key or object()] = listener
 
-    def _show(self, facts: TableFacts, thresholds: Thresholds) -> None:
+    def _judge(self, facts: TableFacts, thresholds: Thresholds) -> None:
         """Judge and notify the listeners; if the facts cannot be judged, everything stays as it
         was.
         """

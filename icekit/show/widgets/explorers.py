@@ -27,7 +27,7 @@ from icekit.show.widgets.controls import (
     button,
     column,
     html_area,
-    labelled,
+    labelled_control,
     note,
     row,
     text_field,
@@ -43,21 +43,21 @@ _BELOW = (
 class Chooser(Explorer):
     """The card of the table in view, and a choice of any other of the catalog."""
 
-    def static(self) -> str:
+    def static_html(self) -> str:
         """The card of the table in view."""
         return card_html(self.view.facts, self.view.findings, self.view.thresholds)
 
-    def build(self) -> Any:
+    def build_controls(self) -> Any:
         """A table, a snapshot and a button; nothing is read before it is pressed, but the embedded
         lake's own list of tables.
         """
-        tables = self.view.lake.tables
+        lake_tables = self.view.lake.tables
         table_names = (
-            [display_name(name) for name in tables.names()]
-            if isinstance(tables, EmbeddedTables)
+            [display_name(table_identifier) for table_identifier in lake_tables.names()]
+            if isinstance(lake_tables, EmbeddedTables)
             else []
         )
-        self.table = labelled(
+        self.table = labelled_control(
             toolkit().Combobox,
             "Table",
             "namespace.table",
@@ -75,24 +75,24 @@ class Chooser(Explorer):
             "read this table's metadata at this snapshot; writes nothing and opens no data file. "
             "To stop it, interrupt the kernel",
             self._observe,
-            style="primary",
+            button_style="primary",
         )
         self.message = html_area()
-        self.card = html_area(self.static())
-        self.view.on_change(self._follow)
+        self.card = html_area(self.static_html())
+        self.view.on_change(self._on_view_change)
         return column(self.table, self.ref, self.button, self.message, self.card)
 
     def _observe(self) -> None:
         """Read the chosen table, and put it in view; a problem leaves the view as it was."""
         view = self.view
-        table = self.table.value.strip()
+        table_name = self.table.value.strip()
         ref = self.ref.value.strip()
-        self.message.value = note(f"Reading {table} …")
-        filter_columns = view.facts.filter_columns if table == view.facts.name else None
+        self.message.value = note(f"Reading {table_name} …")
+        filter_columns = view.facts.filter_columns if table_name == view.facts.name else None
         try:
             facts = observe(
                 view.lake,
-                table,
+                table_name,
                 ref=ref,
                 size_ratios=view.thresholds.size_ratios,
                 filter_columns=filter_columns,
@@ -106,11 +106,11 @@ class Chooser(Explorer):
             sentence = f"{facts.name}: read in {facts.seconds:.1f} s by {facts.collector}. {_BELOW}"
             self.message.value = note(sentence, "fine")
 
-    def _follow(self) -> None:
+    def _on_view_change(self) -> None:
         if self.table.value != self.view.facts.name:
             self.table.value = self.view.facts.name
             self.ref.value = self.view.facts.ref or ""
-        self.card.value = self.static()
+        self.card.value = self.static_html()
 
 
 @frozen
@@ -120,7 +120,7 @@ class SliderSetting:
     number of.
     """
 
-    name: str
+    threshold_name: str
     label: str
     meaning: str
     unit: Unit = SHARE
@@ -143,12 +143,16 @@ SLIDERS = (
 )
 
 
-def changes(thresholds: Thresholds) -> dict[str, float]:
+def changed_values(thresholds: Thresholds) -> dict[str, float]:
     """The thresholds that differ from the defaults, as a notebook's ``thresholds`` parameter has
     them.
     """
-    defaults = asdict(Thresholds())
-    return {name: value for name, value in asdict(thresholds).items() if value != defaults[name]}
+    default_values = asdict(Thresholds())
+    return {
+        threshold_name: threshold_value
+        for threshold_name, threshold_value in asdict(thresholds).items()
+        if threshold_value != default_values[threshold_name]
+    }
 
 
 class ThresholdsExplorer(Explorer):
@@ -159,22 +163,25 @@ class ThresholdsExplorer(Explorer):
         self.first_thresholds = view.thresholds
         self._is_following = False
 
-    def static(self) -> str:
+    def static_html(self) -> str:
         """The findings, each with its threshold, then the sizes of the files."""
         facts = self.view.facts
         findings = self.view.findings
         thresholds = self.view.thresholds
-        line = (
+        snapshot_sentence = (
             f"Snapshot {dict(fact_texts(facts))['snapshot']}; "
             f"{count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."
         )
-        file_sizes = as_html([Sentence(line), size_bars(facts, thresholds)])
-        savings = savings_sentence(facts, findings, thresholds)
-        return findings_html(findings, savings) + file_sizes
+        file_sizes_html = as_html([Sentence(snapshot_sentence), size_bars(facts, thresholds)])
+        savings_text = savings_sentence(facts, findings, thresholds)
+        return findings_html(findings, savings_text) + file_sizes_html
 
-    def build(self) -> Any:
+    def build_controls(self) -> Any:
         """A slider for each threshold above the findings."""
-        self.sliders = {setting.name: self._slider(setting) for setting in SLIDERS}
+        self.sliders = {
+            slider_setting.threshold_name: self._slider(slider_setting)
+            for slider_setting in SLIDERS
+        }
         self.reset = button(
             "Reset thresholds",
             "set every threshold to the value in the notebook's parameters",
@@ -182,53 +189,63 @@ class ThresholdsExplorer(Explorer):
         )
         self.message = html_area()
         self.findings = html_area()
-        self.view.on_change(self._follow)
-        self._show()
-        rows = [
-            row(self.sliders[setting.name], toolkit().Label(f"{setting.meaning}; {setting.source}"))
-            for setting in SLIDERS
+        self.view.on_change(self._on_view_change)
+        self._show_findings()
+        slider_rows = [
+            row(
+                self.sliders[slider_setting.threshold_name],
+                toolkit().Label(f"{slider_setting.meaning}; {slider_setting.source}"),
+            )
+            for slider_setting in SLIDERS
         ]
-        return column(*rows, self.reset, self.message, self.findings)
+        return column(*slider_rows, self.reset, self.message, self.findings)
 
-    def _slider(self, setting: SliderSetting) -> Any:
-        value = getattr(self.view.thresholds, setting.name)
-        scale = {"min": 0, "max": max(1, value), "step": 0.01, "readout_format": ".0%"}
-        if setting.unit is COUNT:
-            scale = {
-                "min": min(1, value),
-                "max": max(1000, value),
+    def _slider(self, slider_setting: SliderSetting) -> Any:
+        threshold_value = getattr(self.view.thresholds, slider_setting.threshold_name)
+        scale_options = {
+            "min": 0,
+            "max": max(1, threshold_value),
+            "step": 0.01,
+            "readout_format": ".0%",
+        }
+        if slider_setting.unit is COUNT:
+            scale_options = {
+                "min": min(1, threshold_value),
+                "max": max(1000, threshold_value),
                 "step": 1,
                 "readout_format": ".0f",
             }
-        slider = labelled(
+        slider = labelled_control(
             toolkit().FloatSlider,
-            setting.label,
-            f"{setting.meaning}; where it comes from: {setting.source}",
-            value=value,
+            slider_setting.label,
+            f"{slider_setting.meaning}; where it comes from: {slider_setting.source}",
+            value=threshold_value,
             continuous_update=False,
             width="32em",
-            **scale,
+            **scale_options,
         )
-        slider.observe(partial(self._move, setting.name), names="value")
+        slider.observe(partial(self._move, slider_setting.threshold_name), names="value")
         return slider
 
-    def _move(self, name: str, change: Any) -> None:
+    def _move(self, threshold_name: str, value_change: Any) -> None:
         if not self._is_following:
-            self.view.judge_by(self.view.thresholds.with_changes(**{name: change.new}))
+            self.view.judge_by(
+                self.view.thresholds.with_changes(**{threshold_name: value_change.new})
+            )
 
-    def _follow(self) -> None:
+    def _on_view_change(self) -> None:
         """Move every slider to its threshold, without judging again for each."""
         self._is_following = True
-        for name, slider in self.sliders.items():
-            slider.value = getattr(self.view.thresholds, name)
+        for threshold_name, slider in self.sliders.items():
+            slider.value = getattr(self.view.thresholds, threshold_name)
         self._is_following = False
-        self._show()
+        self._show_findings()
 
-    def _show(self) -> None:
-        changed_thresholds = changes(self.view.thresholds)
+    def _show_findings(self) -> None:
+        changed_thresholds = changed_values(self.view.thresholds)
         sentence = f"To keep these thresholds: thresholds = {changed_thresholds!r}"
         self.message.value = note(sentence) if changed_thresholds else ""
-        self.findings.value = self.static()
+        self.findings.value = self.static_html()
 
 
 class Following(Explorer):
@@ -247,28 +264,28 @@ class Following(Explorer):
         self._has_thresholds = "thresholds" in inspect.signature(draw).parameters
         self._redraw()
 
-    def static(self) -> str:
+    def static_html(self) -> str:
         """The same as it is shown by itself."""
         return str(self.drawing._repr_html_())
 
-    def build(self) -> Any:
+    def build_controls(self) -> Any:
         """An area for the drawing, and no control."""
-        self.area = html_area(self.static())
-        self.view.on_change(self._follow, key=self._name)
+        self.area = html_area(self.static_html())
+        self.view.on_change(self._on_view_change, key=self._name)
         return self.area
 
-    def _inputs(self) -> tuple[TableFacts, dict[str, Any]]:
-        thresholds = {"thresholds": self.view.thresholds} if self._has_thresholds else {}
-        return self.view.facts, thresholds
+    def _draw_arguments(self) -> tuple[TableFacts, dict[str, Any]]:
+        threshold_arguments = {"thresholds": self.view.thresholds} if self._has_thresholds else {}
+        return self.view.facts, threshold_arguments
 
     def _redraw(self) -> None:
         self._inputs_drawn: object = None
-        facts, thresholds = self._inputs()
-        self.drawing = self._draw(facts, **thresholds)
-        self._inputs_drawn = facts, thresholds
+        facts, threshold_arguments = self._draw_arguments()
+        self.drawing = self._draw(facts, **threshold_arguments)
+        self._inputs_drawn = facts, threshold_arguments
 
-    def _follow(self) -> None:
-        if self._inputs() == self._inputs_drawn:
+    def _on_view_change(self) -> None:
+        if self._draw_arguments() == self._inputs_drawn:
             return
         try:
             self._redraw()
@@ -278,7 +295,7 @@ class Following(Explorer):
                 f"Nothing is shown of {self.view.facts.name}: {problem}", "critical"
             )
         else:
-            self.area.value = self.static()
+            self.area.value = self.static_html()
 
     def __repr__(self) -> str:
         return repr(self.drawing)
@@ -290,15 +307,21 @@ def trend(view: View, history: str = "") -> Following:
     """
 
     def draw(facts: TableFacts, thresholds: Thresholds) -> Any:
-        latest = health(facts, view.findings, savings_of(facts, view.findings, thresholds), "now")
+        latest_run = health(
+            facts, view.findings, savings_of(facts, view.findings, thresholds), "now"
+        )
         earlier_runs = []
         if history:
-            runs = (
+            stored_runs = (
                 HistoryFile(Path(history).expanduser())
                 .newest_runs([facts.name])
                 .get(facts.name, ())
             )
-            earlier_runs = [run for run in runs if run.observed_at_ms < latest.observed_at_ms]
-        return charts.trend(facts.name, runs_since_creation([*earlier_runs, latest]), thresholds)
+            earlier_runs = [
+                run for run in stored_runs if run.observed_at_ms < latest_run.observed_at_ms
+            ]
+        return charts.trend(
+            facts.name, runs_since_creation([*earlier_runs, latest_run]), thresholds
+        )
 
     return Following(view, draw, "trend")

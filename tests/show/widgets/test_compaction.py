@@ -35,7 +35,7 @@ def test_a_choice_changes_the_chart_and_the_policy_of_the_cells(
 
     assert explorer.policy.changed() == {"leave_alone": "0 minutes", "budget": "3 files"}
     assert candidates_in(explorer.chart.value) == "0 candidates"
-    assert explorer.static() == explorer.chart.value, "a page shows the same"
+    assert explorer.static_html() == explorer.chart.value, "a page shows the same"
     assert "Run the cells below to plan this." in explorer.message.value
     assert "budget = &#39;3 files&#39;" in explorer.message.value
     explorer.fields["budget"].value = " "
@@ -86,7 +86,7 @@ def test_options_that_do_not_fit_the_table_are_a_sentence_where_the_chart_was(
 ) -> None:
     panel = widgets.compaction(view, CompactionPolicy(since="2026-01-31"))
 
-    assert "There is no plan for db.sick: db.sick is not partitioned by time" in panel.static()
+    assert "There is no plan for db.sick: db.sick is not partitioned by time" in panel.static_html()
 
 
 def test_nothing_of_the_controls_runs_a_compaction(explorer: CompactionExplorer) -> None:
@@ -101,7 +101,7 @@ def test_the_chart_has_the_limits_of_the_policy(view: widgets.View) -> None:
     strict = widgets.View(view.lake, view.facts, Thresholds(min_input_files=20))
     policy = CompactionPolicy(leave_alone="0 minutes", min_files=2)
 
-    charts = [CompactionExplorer(each, policy).static() for each in (view, strict)]
+    charts = [CompactionExplorer(each, policy).static_html() for each in (view, strict)]
 
     assert "small_files" not in strict.findings.names
     assert candidates_in(charts[0]) == candidates_in(charts[1]) == "1 candidate"
