@@ -68,7 +68,9 @@ class CompactionExplorer(Explorer):
 
     def _choose(self, option_name: str, value_change: Any) -> None:
         """Take a choice, or say what is wrong with it, and keep the last one."""
-        policy_values = self.policy.only(*CompactionPolicy.declared) | {option_name: value_change.new.strip()}
+        policy_values = self.policy.only(*CompactionPolicy.declared) | {
+            option_name: value_change.new.strip()
+        }
         try:
             policy = CompactionPolicy(**policy_values)
             chart_html = self._chart_html(policy)
