@@ -11,7 +11,13 @@ from icekit.common import frozen
 from icekit.common.sql import identifier
 from icekit.iceberg.definition import Column
 from icekit.iceberg.partition import Scalar
-from icekit.iceberg.where import in_values, literal_of, moment_literal, time_unit_start, unit_range_predicates
+from icekit.iceberg.where import (
+    in_values,
+    literal_of,
+    moment_literal,
+    time_unit_start,
+    unit_range_predicates,
+)
 
 #: The leaf columns of a table by name.
 Columns = Mapping[str, Column]
