@@ -79,7 +79,7 @@ def card(
         screen.labelled_lines("not now", postponed_sentence, None) if postponed_sentence else [],
         _step_lines(screen, next_step(findings, is_postponed=bool(postponed_sentence))),
     ]
-    return "\n".join(line for lines in line_groups for line in lines)
+    return "\n".join(line for group_lines in line_groups for line in group_lines)
 
 
 def short_card(
@@ -132,7 +132,7 @@ def _status_text(worst_severity: Severity | None) -> str:
 
 
 def _fact_lines(screen: _Screen, facts: TableFacts, thresholds: Thresholds | None) -> Iterator[str]:
-    for fact_name, sentence in fact_texts(facts, thresholds):
+    for fact_name, sentence in named_fact_sentences(facts, thresholds):
         yield from screen.labelled_lines(fact_name, sentence)
         if fact_name == "data files":
             for range_label, bar, left_alone_text in size_bars(facts, thresholds).rows:
@@ -194,7 +194,7 @@ def card_html(facts: TableFacts, findings: Findings, thresholds: Thresholds | No
     """The same facts for a notebook, with the number of findings, whose own cards say the rest."""
     worst_severity = findings.worst
     named_sentences = [
-        *fact_texts(facts, thresholds),
+        *named_fact_sentences(facts, thresholds),
         ("findings", _findings_summary(facts, findings)),
     ]
     blocks: list[Block] = [
@@ -287,7 +287,9 @@ def size_range_rows(
         )
 
 
-def fact_texts(facts: TableFacts, thresholds: Thresholds | None = None) -> list[tuple[str, str]]:
+def named_fact_sentences(
+    facts: TableFacts, thresholds: Thresholds | None = None
+) -> list[tuple[str, str]]:
     """Facts of a table as (name, sentence); sizes and findings are shown separately. ``thresholds``
     set which files are undersized.
     """
@@ -390,8 +392,8 @@ def _manifests_text(facts: TableFacts) -> str:
     content_texts = []
     for content, manifest_count, _, size_in_bytes, _, _, mean_entries in manifests(facts).rows:
         manifest_noun = f"{content.removesuffix('s')} manifest"
-        size_text = f"{size(size_in_bytes)}, {mean_entries:,.1f} files each"
-        content_texts.append(f"{count(manifest_count, manifest_noun)}, {size_text}")
+        size_clause = f"{size(size_in_bytes)}, {mean_entries:,.1f} files each"
+        content_texts.append(f"{count(manifest_count, manifest_noun)}, {size_clause}")
     return "; ".join(content_texts) or "none"
 
 

@@ -390,7 +390,7 @@ def candidates(facts: TableFacts, ranked_candidates: Sequence[Candidate], plan: 
 
 def candidate_grid(facts: TableFacts, ranked_candidates: Sequence[Candidate], plan: Plan) -> Grid:
     """Candidates, most file opens saved per byte first."""
-    columns = {
+    grid_columns = {
         "partition": NAME,
         "partitions": COUNT,
         "reasons": TEXT("because"),
@@ -401,7 +401,7 @@ def candidate_grid(facts: TableFacts, ranked_candidates: Sequence[Candidate], pl
         "in_plan": FLAG,
     }
     plan_partitions = {p for action in plan.actions for p in action.partitions}
-    rows = [
+    candidate_rows = [
         (
             facts.partition_name(c.partitions[0]),
             len(c.partitions),
@@ -414,7 +414,7 @@ def candidate_grid(facts: TableFacts, ranked_candidates: Sequence[Candidate], pl
         )
         for c in ranked_candidates
     ]
-    return Grid("", columns, rows)
+    return Grid("", grid_columns, candidate_rows)
 
 
 def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = None) -> Chart:
@@ -427,12 +427,12 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
         )
     comparison = compare(runs, thresholds)
     coming_trend = comparison.trend
-    measure = coming_trend.measure if coming_trend else MEASURES[0]
-    format_value = measure.unit.write
-    threshold_value = measure.limit(runs[-1], thresholds or Thresholds())
+    trend_measure = coming_trend.measure if coming_trend else MEASURES[0]
+    format_value = trend_measure.unit.write
+    threshold_value = trend_measure.limit(runs[-1], thresholds or Thresholds())
     run_times_ms = [run.observed_at_ms for run in runs]
     values_by_time: dict[Any, float] = {
-        utc_time(r.observed_at_ms): v for r in runs if (v := measure.value(r)) is not None
+        utc_time(r.observed_at_ms): v for r in runs if (v := trend_measure.value(r)) is not None
     }
     with canvas(f"Trend: {table}", 3.6) as (figure, (axes,)):
         axes.plot(
@@ -440,7 +440,7 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
             list(values_by_time.values()),
             color=BLUE,
             marker="o",
-            label=measure.title,
+            label=trend_measure.title,
         )
         draw_limit_line(
             axes.axhline, threshold_value, f"threshold {format_value(threshold_value)}", VERMILLION

@@ -180,11 +180,13 @@ class ComparedStates(Shown):
             for lower_bytes, range_text, bar, _ in size_range_rows(facts, self.thresholds):
                 range_key = (lower_bytes, range_text)
                 bars_by_range.setdefault(range_key, [missing_bar] * 2)[state_index] = bar
-        rows = [
+        range_rows = [
             (range_text, *bars_by_range[lower_bytes, range_text])
             for lower_bytes, range_text in sorted(bars_by_range)
         ]
-        return Grid("Data files by size", dict.fromkeys(("size", "before", "after"), TEXT), rows)
+        return Grid(
+            "Data files by size", dict.fromkeys(("size", "before", "after"), TEXT), range_rows
+        )
 
     def _changed_figures(self) -> Grid:
         """The figures that differ, and which way."""
@@ -211,8 +213,8 @@ class ComparedStates(Shown):
                     is_significant * worse_direction * (1 if value_after > value_before else -1)
                 )
             figure_rows.append((figure_name, *value_texts, change_text, verdict_word or ""))
-        columns = {"figure": TEXT(""), "before": FIGURE, "after": FIGURE, "change": FIGURE}
-        return Grid("Figures that changed", columns | {"verdict": TEXT("")}, figure_rows)
+        grid_columns = {"figure": TEXT(""), "before": FIGURE, "after": FIGURE, "change": FIGURE}
+        return Grid("Figures that changed", grid_columns | {"verdict": TEXT("")}, figure_rows)
 
     def document(self) -> ComparisonDocument:
         """The comparison as ``icekit compare --json`` prints it."""

@@ -27,7 +27,7 @@ def file_sizes(
     The ranges end at the facts' own edges, or (``coarse``) at 1/16 and 1/4 of the target, and at
     the limits of those sizes: a changed limit lies between buckets, or findings reject it.
     """
-    columns = {
+    grid_columns = {
         "size": TEXT,
         "lower_bytes": BYTES("from"),
         "upper_bytes": BYTES("to"),
@@ -42,9 +42,9 @@ def file_sizes(
     data_totals = facts.data
     min_size_bytes = min_file_size(target_bytes, thresholds_in_force.min_file_size_ratio)
     max_size_bytes = max_file_size(target_bytes, thresholds_in_force.max_file_size_ratio)
-    range_edges_bytes = set(facts.data_edges)
+    edges_bytes = set(facts.data_edges)
     if coarse:
-        range_edges_bytes = {
+        edges_bytes = {
             0,
             *(
                 edge_bytes
@@ -53,9 +53,7 @@ def file_sizes(
             ),
         }
     # A rewrite leaves a file of exactly either limit alone.
-    range_edges_bytes = (range_edges_bytes | {min_size_bytes, max_size_bytes + 1}) - {
-        max_size_bytes
-    }
+    edges_bytes = (edges_bytes | {min_size_bytes, max_size_bytes + 1}) - {max_size_bytes}
     range_rows = [
         (
             size_range(bar.lower_bytes, bar.upper_bytes),
@@ -68,17 +66,17 @@ def file_sizes(
             min_size_bytes <= bar.lower_bytes <= max_size_bytes,
         )
         for bar in file_size_histogram(
-            facts, tuple(sorted(range_edges_bytes)), (min_size_bytes, max_size_bytes)
+            facts, tuple(sorted(edges_bytes)), (min_size_bytes, max_size_bytes)
         )
     ]
-    return Grid("", columns, range_rows)
+    return Grid("", grid_columns, range_rows)
 
 
 def delete_ratios(facts: TableFacts) -> Grid:
     """Deletes compared with data, for each partition with deletes; highest ratio by records
     first.
     """
-    columns = {
+    grid_columns = {
         "partition": NAME,
         "record_count": COUNT("records"),
         "file_count": COUNT("files"),
@@ -91,7 +89,7 @@ def delete_ratios(facts: TableFacts) -> Grid:
         "deletes_per_record": SHARE("delete records per data record"),
         "delete_files_per_file": NUMBER("delete files per data file"),
     }
-    rows = [
+    partition_rows = [
         (
             facts.partition_name(partition),
             *chain.from_iterable((t.record_count, t.file_count) for t in ratio.totals.values()),
@@ -100,12 +98,12 @@ def delete_ratios(facts: TableFacts) -> Grid:
         )
         for partition, ratio in rollup.delete_ratios(facts).items()
     ]
-    return Grid("", columns, rows)
+    return Grid("", grid_columns, partition_rows)
 
 
 def worst_partitions(facts: TableFacts, limit: int = 20) -> Grid:
     """Partitions with the most data files beyond the number needed at the target size."""
-    columns = {
+    grid_columns = {
         "partition": NAME,
         "spec_id": IDENTIFIER("spec"),
         "file_count": COUNT("files"),
@@ -114,7 +112,7 @@ def worst_partitions(facts: TableFacts, limit: int = 20) -> Grid:
         "record_count": COUNT("records"),
         "mean_file_size_in_bytes": BYTES("mean"),
     }
-    rows = [
+    partition_rows = [
         (
             facts.partition_name(g.partition),
             g.partition.spec_id,
@@ -126,12 +124,12 @@ def worst_partitions(facts: TableFacts, limit: int = 20) -> Grid:
         )
         for g in rollup.worst_partitions(facts, limit)
     ]
-    return Grid("", columns, rows)
+    return Grid("", grid_columns, partition_rows)
 
 
 def manifests(facts: TableFacts) -> Grid:
     """Data and delete manifests, and the number needed at the target size."""
-    columns = {
+    grid_columns = {
         "content": TEXT,
         "manifest_count": COUNT("manifests"),
         "manifests_needed": COUNT("needed"),
@@ -146,7 +144,7 @@ def manifests(facts: TableFacts) -> Grid:
         ("data", m.data_count, m.data_bytes, m.data_entry_count),
         ("deletes", m.delete_count, m.delete_bytes, m.delete_entry_count),
     ]
-    rows = [
+    content_rows = [
         (
             content,
             manifest_count,
@@ -159,14 +157,14 @@ def manifests(facts: TableFacts) -> Grid:
         for content, manifest_count, size_in_bytes, entry_count in content_figures
         if manifest_count
     ]
-    return Grid("", columns, rows)
+    return Grid("", grid_columns, content_rows)
 
 
 def commits(facts: TableFacts, limit: int | None = 20) -> Grid:
     """The newest commits of the lineage, newest first, from their summaries; ``limit`` None gives
     all in the facts.
     """
-    columns = {
+    grid_columns = {
         "committed_at": TIME,
         "snapshot_id": IDENTIFIER("snapshot"),
         "operation": TEXT,
@@ -178,7 +176,7 @@ def commits(facts: TableFacts, limit: int | None = 20) -> Grid:
         "changed_partition_count": COUNT("changed partitions"),
         "writer": TEXT,
     }
-    rows = [
+    commit_rows = [
         (
             utc_time(c.committed_at_ms),
             c.snapshot_id,
@@ -193,13 +191,15 @@ def commits(facts: TableFacts, limit: int | None = 20) -> Grid:
         )
         for c in facts.history.commits[::-1][:limit]
     ]
-    return Grid("", columns, rows)
+    return Grid("", grid_columns, commit_rows)
 
 
 def settings(facts: TableFacts) -> Grid:
     """Table properties in force and the origin of each."""
-    rows = [(s.name, s.value, s.origin) for s in facts.settings]
-    return Grid("", {"name": TEXT, "value": TEXT, "origin": TEXT("origin")}, rows, len(rows))
+    setting_rows = [(s.name, s.value, s.origin) for s in facts.settings]
+    return Grid(
+        "", {"name": TEXT, "value": TEXT, "origin": TEXT("origin")}, setting_rows, len(setting_rows)
+    )
 
 
 def columns(facts: TableFacts) -> Grid:
@@ -216,7 +216,7 @@ def columns(facts: TableFacts) -> Grid:
         "files_with_counts": COUNT("with counts"),
         "stab_share": SHARE("files a lookup reads"),
     }
-    rows = []
+    column_rows = []
     for c in facts.columns:
         sampled_metrics = metrics_sample.column(c.name)
         bounds_and_counts = (
@@ -228,7 +228,7 @@ def columns(facts: TableFacts) -> Grid:
             if sampled_metrics
             else (None, None, None)
         )
-        rows.append(
+        column_rows.append(
             (
                 c.field_id,
                 c.name,
@@ -239,10 +239,10 @@ def columns(facts: TableFacts) -> Grid:
                 *bounds_and_counts,
             )
         )
-    return Grid("", grid_columns, rows, 200)
+    return Grid("", grid_columns, column_rows, 200)
 
 
 def distribution(facts: TableFacts) -> Grid:
     """How each operation distributes rows before it writes, and why."""
-    rows = [(d.operation, d.mode, d.origin) for d in facts.distribution]
-    return Grid("", {"operation": TEXT, "mode": TEXT, "origin": TEXT("origin")}, rows)
+    operation_rows = [(d.operation, d.mode, d.origin) for d in facts.distribution]
+    return Grid("", {"operation": TEXT, "mode": TEXT, "origin": TEXT("origin")}, operation_rows)

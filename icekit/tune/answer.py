@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icekit.common import frozen
 from icekit.common.saving import slug, versions, write_json
@@ -85,9 +85,9 @@ def property_change(
     is what is in force where that is not the property.
     """
     setting, proposed_value = list(properties.items())[-1]
-    reversible_properties = [name for name in properties if name not in _ONE_WAY]
-    values_before = {n: facts.properties[n] for n in reversible_properties if n in facts.properties}
-    added_properties = [n for n in reversible_properties if n not in facts.properties]
+    reversible_names = [name for name in properties if name not in _ONE_WAY]
+    values_before = {n: facts.properties[n] for n in reversible_names if n in facts.properties}
+    added_names = [n for n in reversible_names if n not in facts.properties]
     return Change(
         setting,
         now or facts.properties.get(setting),
@@ -96,7 +96,7 @@ def property_change(
         sql=(set_properties(facts.sql_name, dict(properties)),),
         undo=(
             *([set_properties(facts.sql_name, values_before)] if values_before else []),
-            *([unset_properties(facts.sql_name, added_properties)] if added_properties else []),
+            *([unset_properties(facts.sql_name, added_names)] if added_names else []),
         ),
         side_effect=side_effect,
     )
@@ -126,15 +126,14 @@ def setting_in_force(
     Source: Iceberg's ``ConfParser`` for Spark: the place nearest to the write wins, which is a
     write or read option (only the job knows it), then the session, the table property, the default.
     """
-    value = spark.conf.get(session_key, None)
-    if value is not None:
-        return SettingInForce(session_key, value, f"session {session_key}", is_of_session=True)
-    value = facts.properties.get(property_name)
-    return (
-        default
-        if value is None
-        else SettingInForce(property_name, value, f"table property {property_name}")
-    )
+    session_value = spark.conf.get(session_key, None)
+    if session_value is not None:
+        origin = f"session {session_key}"
+        return SettingInForce(session_key, session_value, origin, is_of_session=True)
+    table_value = facts.properties.get(property_name)
+    if table_value is not None:
+        return SettingInForce(property_name, table_value, f"table property {property_name}")
+    return default
 
 
 def changes_in_force(
@@ -142,20 +141,26 @@ def changes_in_force(
     setting: SettingInForce,
     properties: Mapping[str, str],
     why: str,
-    **fields: Any,
+    *,
+    now: str | None = None,
+    side_effect: str | None = None,
 ) -> list[Change]:
-    """Set properties, and reset the session's setting where it overrides them; ``fields`` as in
-    :func:`property_change`.
+    """Set properties, and reset the session's setting where it overrides them; ``now`` and
+    ``side_effect`` are those of :func:`property_change`.
     """
-    is_already_set = properties.items() <= facts.properties.items()
-    changes = [] if is_already_set else [property_change(facts, properties, why, **fields)]
+    changes: list[Change] = []
+    if not properties.items() <= facts.properties.items():
+        changes.append(property_change(facts, properties, why, now=now, side_effect=side_effect))
     if setting.is_of_session:
-        name = setting.name
-        value = setting.value or ""
-        reason = f"The session's {name} = {value} overrides the table's property."
-        sql = reset_session(name)
-        undo = set_session(name, value)
-        changes.append(Change(name, value, None, reason, (sql,), (undo,)))
+        session_value = setting.value or ""
+        override_sentence = (
+            f"The session's {setting.name} = {session_value} overrides the table's property."
+        )
+        reset_sql = reset_session(setting.name)
+        undo_sql = set_session(setting.name, session_value)
+        changes.append(
+            Change(setting.name, session_value, None, override_sentence, (reset_sql,), (undo_sql,))
+        )
     return changes
 
 
@@ -211,14 +216,16 @@ class Measurements:
     def grid(self) -> Grid:
         """A row per variant, and a column for each measure that has a value."""
         measure_names = {
-            name
+            measure_name
             for figures_by_measure in self.values_by_variant.values()
-            for name in figures_by_measure
+            for measure_name in figures_by_measure
         }
         measures = [m for m in self.measures if m.name in measure_names]
         columns = {m.name.replace(" ", "_"): m.unit(m.name) for m in measures}
-        rows = [(v, *(self.value(v, m.name) for m in measures)) for v in self.values_by_variant]
-        return Grid("Measured", {"variant": NAME(""), **columns}, rows)
+        variant_rows = [
+            (v, *(self.value(v, m.name) for m in measures)) for v in self.values_by_variant
+        ]
+        return Grid("Measured", {"variant": NAME(""), **columns}, variant_rows)
 
     def figure_pair(
         self, measure_name: str, variant: str, other_variant: str
@@ -234,16 +241,16 @@ class Measurements:
         """What changes from one variant to another, gains first and what it costs last; empty
         without the other.
         """
-        rows = []
+        effect_rows = []
         for m in sorted(self.measures, key=lambda m: m.is_cost):
             figure_before = self.value(variant or "", m.name)
             figure_after = self.value(other_variant or "", m.name)
             if figure_after is not None and figure_after != figure_before:
                 text_before = "–" if figure_before is None else m.unit.write(figure_before)
                 effect_kind = "cost" if m.is_cost and figure_after > (figure_before or 0) else ""
-                rows.append((m.name, text_before, m.unit.write(figure_after), effect_kind))
+                effect_rows.append((m.name, text_before, m.unit.write(figure_after), effect_kind))
         return Grid(
-            "", {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}, rows
+            "", {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}, effect_rows
         )
 
     def gain_text(self, variant: str, other_variant: str | None) -> str:
@@ -323,10 +330,10 @@ class Answer(_Answered, Shown):
     @property
     def script(self) -> Script:
         """The statements to paste, and their undo; both empty if nothing should change."""
-        changes = [change for change in self.changes if not change.is_alternative]
+        script_changes = [change for change in self.changes if not change.is_alternative]
         return Script(
-            tuple(sql for change in changes for sql in change.sql),
-            tuple(sql for change in reversed(changes) for sql in change.undo),
+            tuple(sql for change in script_changes for sql in change.sql),
+            tuple(sql for change in reversed(script_changes) for sql in change.undo),
         )
 
     def badge(self) -> tuple[str, str]:

@@ -70,7 +70,7 @@ def plain_sort_order(facts: TableFacts) -> RowOrder | None:
     return RowOrder(SORT, columns) if columns else None
 
 
-def _sort_terms(columns: Columns, column_names: Sequence[str]) -> str:
+def _sort_terms_sql(columns: Columns, column_names: Sequence[str]) -> str:
     return ", ".join(f"{column_sql(columns, n)} ASC NULLS FIRST" for n in column_names)
 
 
@@ -80,12 +80,15 @@ def write_order_sql(
     """The statement that new writes are ordered by; ``is_by_partition`` brings each partition to
     one task instead of sorting all rows.
     """
-    write_clause = (
+    write_order_clause = (
         "WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY"
         if is_by_partition
         else "WRITE ORDERED BY"
     )
-    return f"ALTER TABLE {identifier(*table)} {write_clause} {_sort_terms(columns, column_names)}"
+    return (
+        f"ALTER TABLE {identifier(*table)} {write_order_clause} "
+        f"{_sort_terms_sql(columns, column_names)}"
+    )
 
 
 def rewrite_files_sql(
@@ -102,7 +105,7 @@ def rewrite_files_sql(
         columns_sql = ", ".join(column_sql(columns, n) for n in order.columns)
         is_sort = order.kind == SORT
         sort_arguments["sort_order"] = (
-            _sort_terms(columns, order.columns) if is_sort else f"zorder({columns_sql})"
+            _sort_terms_sql(columns, order.columns) if is_sort else f"zorder({columns_sql})"
         )
     return call(
         table[0],

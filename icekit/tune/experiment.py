@@ -5,7 +5,6 @@ settled or the budget is spent.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from icekit.common.sql import set_properties
 from icekit.common.units import count, percent
@@ -82,10 +81,10 @@ class Experiment:
             self.trial.attempt(),
             self.trial.sandboxes(len(variant_names), always_sample=self.always_sample) as sandboxes,
         ):
-            set_up_sandboxes = dict(zip(variant_names, sandboxes, strict=True))
+            sandboxes_by_variant = dict(zip(variant_names, sandboxes, strict=True))
             for variant, set_up in self.variants.items():
-                self.measurements.add(variant, set_up(set_up_sandboxes[variant]) or {})
-            self.sandboxes_by_variant = set_up_sandboxes
+                self.measurements.add(variant, set_up(sandboxes_by_variant[variant]) or {})
+            self.sandboxes_by_variant = sandboxes_by_variant
             yield
         if not self.sandboxes_by_variant:
             yield
@@ -121,11 +120,12 @@ class Experiment:
         changes: Iterable[Change],
         notes: Iterable[str] = (),
         *,
+        now: str = "now",
+        advised: str | None = None,
         has_enough_measurements: bool = True,
-        **answer_fields: Any,
     ) -> Answer:
-        """The answer from these measurements, which is no advice unless they are enough;
-        ``answer_fields`` are others of it.
+        """The answer from these measurements, which is no advice unless they are enough; its
+        effects compare the variants ``now`` and ``advised``.
         """
         stop_reason = self.trial.stop_reason
         confidence = Confidence.HIGH
@@ -145,7 +145,8 @@ class Experiment:
             confidence_reason = f"too little was measured{stop_clause}."
             verdict = f"No advice: {confidence_reason}"
             changes = ()
-            answer_fields = {}
+            now = "now"
+            advised = None
         return Answer(
             question=question,
             facts=self.trial.facts,
@@ -156,7 +157,8 @@ class Experiment:
             because=confidence_reason,
             notes=tuple(notes),
             stopped=stop_reason,
-            **answer_fields,
+            now=now,
+            advised=advised,
         )
 
 

@@ -81,7 +81,7 @@ def tune_file_sizes(trial: Trial, _: FileSizesOptions) -> Answer:
     set_up_variant = partial(
         set_target_size, facts=trial.facts, target_bytes=commit_trial.target_bytes
     )
-    variants = dict.fromkeys(commit_trial.settings, set_up_variant)
+    variants = dict.fromkeys(commit_trial.settings_by_variant, set_up_variant)
     experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
     with experiment.open():
         _measure_variants(experiment, commit_trial)
@@ -100,13 +100,13 @@ class CommitTrial:
         default_mode_setting = SettingInForce(
             DISTRIBUTION, append_distribution.mode, append_distribution.origin
         )
-        self.mode = setting_in_force(
+        self.mode_setting = setting_in_force(
             spark, self.facts, _DISTRIBUTION_SESSION, DISTRIBUTION, default_mode_setting
         )
         default_advisory_setting = SettingInForce(
             ADVISORY, None, "Iceberg's estimate from the codecs"
         )
-        self.advisory = setting_in_force(
+        self.advisory_setting = setting_in_force(
             spark, self.facts, _ADVISORY_SESSION, ADVISORY, default_advisory_setting
         )
         self.target_bytes = trial_target_bytes(self.facts, trial.sample_bytes)
@@ -126,15 +126,15 @@ class CommitTrial:
             ),
         }
         is_partitioned = not self.facts.default_spec.is_unpartitioned
-        self.now = distribution_modes(
-            {DISTRIBUTION: self.mode.value or ""},
+        self.mode_now = distribution_modes(
+            {DISTRIBUTION: self.mode_setting.value or ""},
             is_partitioned=is_partitioned,
             is_sorted=bool(self.facts.sort_order),
         )[0].mode
-        self.settings: dict[str, dict[str, str]] = {NOW: {}, SIZED: {}}
-        if self.now != HASH and is_partitioned:
-            self.settings[HASH] = {_DISTRIBUTION_SESSION: HASH}
-        self.large_commits: dict[str, CommittedFiles] = {}
+        self.settings_by_variant: dict[str, dict[str, str]] = {NOW: {}, SIZED: {}}
+        if self.mode_now != HASH and is_partitioned:
+            self.settings_by_variant[HASH] = {_DISTRIBUTION_SESSION: HASH}
+        self.large_commits_by_variant: dict[str, CommittedFiles] = {}
 
     def write_commits(self, variant: str, box: Sandbox) -> Figures:
         """Write both commits under the settings of a variant."""
@@ -143,7 +143,7 @@ class CommitTrial:
             trial_rows = self.rows_by_measure[files_measure]
             if trial_rows is None:
                 continue
-            committed_files = write_trial_rows(box, trial_rows, self.settings[variant])
+            committed_files = write_trial_rows(box, trial_rows, self.settings_by_variant[variant])
             if not committed_files.file_count:
                 continue
             figures |= {
@@ -152,13 +152,13 @@ class CommitTrial:
             }
             if files_measure == LARGE_FILES:
                 figures |= {SHUFFLED: committed_files.shuffle_bytes, TIME: committed_files.seconds}
-                self.large_commits[variant] = committed_files
+                self.large_commits_by_variant[variant] = committed_files
         return figures
 
 
 def _measure_variants(experiment: Experiment, commit_trial: CommitTrial) -> None:
     """Write under each mode, then with another advisory size under the better one."""
-    mode_variants = [variant for variant in commit_trial.settings if variant != SIZED]
+    mode_variants = [variant for variant in commit_trial.settings_by_variant if variant != SIZED]
     experiment.measure(
         "commits under each distribution mode",
         commit_trial.write_commits,
@@ -166,14 +166,17 @@ def _measure_variants(experiment: Experiment, commit_trial: CommitTrial) -> None
     )
     base_variant = better_mode(experiment.measurements) or NOW
     for _ in range(_TRIES):
-        tried_advisory_size = commit_trial.settings[SIZED].get(_ADVISORY_SESSION)
+        tried_advisory_size = commit_trial.settings_by_variant[SIZED].get(_ADVISORY_SESSION)
         advisory_bytes = next_advisory_bytes(
-            commit_trial.large_commits, base_variant, commit_trial.target_bytes, tried_advisory_size
+            commit_trial.large_commits_by_variant,
+            base_variant,
+            commit_trial.target_bytes,
+            tried_advisory_size,
         )
         if advisory_bytes is None:
             break
-        commit_trial.settings[SIZED] = {
-            **commit_trial.settings[base_variant],
+        commit_trial.settings_by_variant[SIZED] = {
+            **commit_trial.settings_by_variant[base_variant],
             _ADVISORY_SESSION: str(advisory_bytes),
         }
         experiment.measurements.values_by_variant.pop(SIZED, None)
@@ -204,7 +207,7 @@ def _are_clearly_fewer(file_count_before: float, file_count_after: float) -> boo
 
 
 def next_advisory_bytes(
-    large_commits: Mapping[str, CommittedFiles],
+    large_commits_by_variant: Mapping[str, CommittedFiles],
     base_variant: str,
     target_bytes: int,
     tried_advisory_size: str | None,
@@ -215,7 +218,9 @@ def next_advisory_bytes(
     None without a shuffle, or where the files of the last commit reach the target: then no size
     helps.
     """
-    last_committed_files = large_commits.get(SIZED if tried_advisory_size else base_variant)
+    last_committed_files = large_commits_by_variant.get(
+        SIZED if tried_advisory_size else base_variant
+    )
     if (
         last_committed_files is None
         or not last_committed_files.shuffle_bytes
@@ -304,31 +309,35 @@ def _mode_changes(
     commit_trial: CommitTrial, best_mode: str | None, measurements: Measurements
 ) -> list[Change]:
     facts = commit_trial.facts
-    mode_now = commit_trial.now
+    mode_now = commit_trial.mode_now
     why = (
         f"It is {mode_now} because of "
-        f"{commit_trial.mode.origin}{measurements.gain_text(NOW, best_mode)}."
+        f"{commit_trial.mode_setting.origin}{measurements.gain_text(NOW, best_mode)}."
     )
     if best_mode is None:
         return [Change(DISTRIBUTION, mode_now, mode_now, why)]
     side_effect = "rows are shuffled once before they are written, which adds latency to a stream"
     properties = {DISTRIBUTION: best_mode}
     return changes_in_force(
-        facts, commit_trial.mode, properties, why, now=mode_now, side_effect=side_effect
+        facts, commit_trial.mode_setting, properties, why, now=mode_now, side_effect=side_effect
     )
 
 
 def _advisory_changes(commit_trial: CommitTrial, gain_text: str) -> list[Change]:
     """Set the advisory size that was tried, scaled from the target of the trial to the table's."""
     facts = commit_trial.facts
-    tried_advisory_bytes = int(commit_trial.settings[SIZED][_ADVISORY_SESSION])
+    tried_advisory_bytes = int(commit_trial.settings_by_variant[SIZED][_ADVISORY_SESSION])
     advisory_value = str(
         round(tried_advisory_bytes * facts.target_bytes / commit_trial.target_bytes)
     )
     why = f"An advisory size of {size(int(advisory_value))} was tried{gain_text}."
     side_effect = "a task sorts as much as this in its memory, or spills"
     return changes_in_force(
-        facts, commit_trial.advisory, {ADVISORY: advisory_value}, why, side_effect=side_effect
+        facts,
+        commit_trial.advisory_setting,
+        {ADVISORY: advisory_value},
+        why,
+        side_effect=side_effect,
     )
 
 
@@ -358,7 +367,7 @@ def _commit_frequency_changes(facts: TableFacts) -> Iterator[Change]:
 def _notes(commit_trial: CommitTrial) -> Iterator[str]:
     facts = commit_trial.facts
     trial_target_bytes = commit_trial.target_bytes
-    advisory_setting = commit_trial.advisory
+    advisory_setting = commit_trial.advisory_setting
     yield (
         f"The advisory partition size is {advisory_setting.value or 'not set'} "
         f"({advisory_setting.origin})."

@@ -45,7 +45,7 @@ class ConditionGroup:
     """Conditions that all hold (``AND``), or of which one holds (``OR``)."""
 
     connective: str
-    parts: tuple[FilterTree, ...]
+    conditions: tuple[FilterTree, ...]
 
 
 FilterTree = ColumnCondition | ConditionGroup
@@ -68,7 +68,7 @@ class Filter:
         return tuple(dict.fromkeys(condition.column for condition in column_conditions(self.tree)))
 
     @property
-    def is_unbound(self) -> bool:
+    def is_without_value(self) -> bool:
         """Tell whether it is a lookup of which only the column is known."""
         return (
             isinstance(self.tree, ColumnCondition)
@@ -85,7 +85,7 @@ def column_conditions(tree: FilterTree) -> list[ColumnCondition]:
     """The conditions on columns in a tree."""
     if isinstance(tree, ColumnCondition):
         return [tree]
-    return [condition for child in tree.parts for condition in column_conditions(child)]
+    return [condition for child in tree.conditions for condition in column_conditions(child)]
 
 
 def operators(filters: Iterable[Filter], column: str) -> set[str]:
@@ -107,7 +107,7 @@ def simplified_group(connective: str, conditions: Iterable[FilterTree]) -> Filte
         if condition == ANYTHING and connective == "OR":
             return ANYTHING
         flat_conditions = (
-            condition.parts
+            condition.conditions
             if isinstance(condition, ConditionGroup) and condition.connective == connective
             else (condition,)
         )
@@ -128,7 +128,7 @@ def filter_sql(tree: FilterTree, columns: Columns) -> str:
     """
     if isinstance(tree, ConditionGroup):
         return f" {tree.connective} ".join(
-            f"({filter_sql(child, columns)})" for child in tree.parts
+            f"({filter_sql(child, columns)})" for child in tree.conditions
         )
     column = columns[tree.column]
     column_sql = identifier(*column.names)
@@ -138,11 +138,13 @@ def filter_sql(tree: FilterTree, columns: Columns) -> str:
         raise ValueError(f"the values of {tree.column} are not known")
     time_unit, _, op = tree.op.rpartition(" ")
     if time_unit:
-        values = sorted(int(str(value_literal)) for value_literal in tree.values)
+        unit_numbers = sorted(int(str(unit_number)) for unit_number in tree.values)
         if op in EQUALITY:
-            return " OR ".join(unit_range_predicates(column_sql, column.type, time_unit, values))
+            return " OR ".join(
+                unit_range_predicates(column_sql, column.type, time_unit, unit_numbers)
+            )
         # The unit is complete on one side of the bound.
-        unit_start = time_unit_start(time_unit, values[0] + (op in {"<=", ">"}))
+        unit_start = time_unit_start(time_unit, unit_numbers[0] + (op in {"<=", ">"}))
         op = "<" if op.startswith("<") else ">="
         return f"{column_sql} {op} {moment_literal(column.type, unit_start)}"
     if op == "in":
@@ -183,7 +185,7 @@ def parse_filters(filters_text: str, columns: Columns, unknown_columns: set[str]
     conditions = []
     while filter_reader.position < len(filters_text):
         conditions.append(filter_reader.read_expression())
-        if not filter_reader.skip(", ") and filter_reader.position < len(filters_text):
+        if not filter_reader.skip_if_next(", ") and filter_reader.position < len(filters_text):
             raise ValueError(filters_text)
     return simplified_group("AND", conditions)
 
@@ -203,12 +205,12 @@ class _FilterReader:
             re.S,
         )
 
-    def skip(self, token: str) -> bool:
+    def skip_if_next(self, token: str) -> bool:
         is_next = self.text.startswith(token, self.position)
         self.position += len(token) * is_next
         return is_next
 
-    def take(self, pattern: re.Pattern[str]) -> re.Match[str]:
+    def take_match(self, pattern: re.Pattern[str]) -> re.Match[str]:
         token_match = pattern.match(self.text, self.position)
         if token_match is None:
             raise ValueError(self.text)
@@ -217,29 +219,29 @@ class _FilterReader:
 
     def read_expression(self) -> FilterTree:
         # Spark negates comparisons itself: what is left of NOT rules out no file.
-        is_negated = self.skip("NOT (")
-        if is_negated or self.skip("("):
+        is_negated = self.skip_if_next("NOT (")
+        if is_negated or self.skip_if_next("("):
             tree = self.read_expression()
             for connective in ("AND", "OR"):
-                if self.skip(f" {connective} "):
+                if self.skip_if_next(f" {connective} "):
                     tree = simplified_group(connective, (tree, self.read_expression()))
-            self.take(_CLOSE)
+            self.take_match(_CLOSE)
             return ANYTHING if is_negated else tree
         if _ANYTHING.match(self.text, self.position):
-            self.take(_ANYTHING)
+            self.take_match(_ANYTHING)
             return ANYTHING
         return self.read_condition()
 
     def read_condition(self) -> FilterTree:
         start_position = self.position
-        condition_match = self.take(self.condition)
+        condition_match = self.take_match(self.condition)
         transform, column_name, op = condition_match.groups()
         column = self.columns.get(column_name)
         if column is None:
             self.unknown.add(self.text[start_position : condition_match.start(3) - 1])
         if op.endswith("NULL"):
             return ColumnCondition(column.name, NULLS) if column and op == "IS NULL" else ANYTHING
-        self.skip(" ")
+        self.skip_if_next(" ")
         values = self.read_literals(column.type if column else "")
         if (
             column is None
@@ -255,16 +257,16 @@ class _FilterReader:
         )
 
     def read_literals(self, type_name: str) -> tuple[Scalar, ...]:
-        if not self.skip("("):
+        if not self.skip_if_next("("):
             return (self.read_literal(type_name),)
         literal_values = [self.read_literal(type_name)]
-        while self.skip(", "):
+        while self.skip_if_next(", "):
             literal_values.append(self.read_literal(type_name))
-        self.take(_CLOSE)
+        self.take_match(_CLOSE)
         return tuple(literal_values)
 
     def read_literal(self, type_name: str) -> Scalar:
-        quoted_text, bare_text = self.take(_VALUE).groups()
+        quoted_text, bare_text = self.take_match(_VALUE).groups()
         return _parse_scalar(bare_text, type_name) if quoted_text is None else quoted_text
 
 

@@ -214,7 +214,9 @@ def _has_only_lookups(column: str, filters: Sequence[Filter]) -> bool:
     return operators(filters, column) - {NULLS} <= EQUALITY
 
 
-def best_layout(measurements: Measurements, layouts_by_name: Mapping[str, Layout]) -> str | None:
+def best_layout_name(
+    measurements: Measurements, layouts_by_name: Mapping[str, Layout]
+) -> str | None:
     """The variant to advise: the simplest that reads little more than the best, if that saves
     enough; None if none does.
 
@@ -223,7 +225,7 @@ def best_layout(measurements: Measurements, layouts_by_name: Mapping[str, Layout
     read_share_now = measurements.value(NOW, READ) or 0.0
     file_count_now = measurements.value(NOW, FILES) or 1.0
     max_data_bytes = _GROWN * (measurements.value(NOW, SIZE) or math.inf)
-    read_shares = {
+    read_share_by_name = {
         layout_name: read_share
         for layout_name, layout in layouts_by_name.items()
         if not layout.bloom_column
@@ -231,22 +233,22 @@ def best_layout(measurements: Measurements, layouts_by_name: Mapping[str, Layout
         and (measurements.value(layout_name, SIZE) or 0.0) <= max_data_bytes
     }
     # A difference of less than a file is none.
-    saving_read_shares = {
+    saving_share_by_name = {
         layout_name: read_share
-        for layout_name, read_share in read_shares.items()
+        for layout_name, read_share in read_share_by_name.items()
         if read_share_now - read_share >= max(_GAIN * read_share_now, 1 / file_count_now)
     }
-    if saving_read_shares:
-        least_read_share = min(saving_read_shares.values())
+    if saving_share_by_name:
+        least_read_share = min(saving_share_by_name.values())
         return next(
             layout_name
-            for layout_name, read_share in saving_read_shares.items()
+            for layout_name, read_share in saving_share_by_name.items()
             if read_share - least_read_share <= _SIMPLER * read_share_now
         )
     return next(
         (
             layout_name
-            for layout_name, read_share in read_shares.items()
+            for layout_name, read_share in read_share_by_name.items()
             if layouts_by_name[layout_name].is_coarser
             and (measurements.value(layout_name, FILES) or file_count_now) <= file_count_now / 2
             and read_share <= read_share_now + max(_SIMPLER * read_share_now, 1 / file_count_now)
@@ -259,14 +261,14 @@ def is_bloom_worth_it(measurements: Measurements, variant: str) -> bool:
     """Tell whether a bloom filter saves more of the rows that lookups read than it makes files
     grow.
     """
-    read_row_counts = measurements.figure_pair(ROWS, NOW, variant)
-    data_byte_counts = measurements.figure_pair(SIZE, NOW, variant)
-    if read_row_counts is None or data_byte_counts is None or not read_row_counts[0]:
+    read_rows_pair = measurements.figure_pair(ROWS, NOW, variant)
+    data_bytes_pair = measurements.figure_pair(SIZE, NOW, variant)
+    if read_rows_pair is None or data_bytes_pair is None or not read_rows_pair[0]:
         return False
     return (
         1
-        - read_row_counts[1] / read_row_counts[0]
-        - max(0.0, data_byte_counts[1] / data_byte_counts[0] - 1)
+        - read_rows_pair[1] / read_rows_pair[0]
+        - max(0.0, data_bytes_pair[1] / data_bytes_pair[0] - 1)
         >= _GAIN
     )
 
@@ -275,12 +277,12 @@ def queries_until_paid(measurements: Measurements, variant: str) -> int | None:
     """After how many queries the bytes that they no longer read equal those that the rewrite reads
     and writes; None if it saves none.
     """
-    read_shares = measurements.figure_pair(READ, NOW, variant)
-    data_byte_counts = measurements.figure_pair(SIZE, NOW, variant)
-    if read_shares is None or data_byte_counts is None:
+    read_share_pair = measurements.figure_pair(READ, NOW, variant)
+    data_bytes_pair = measurements.figure_pair(SIZE, NOW, variant)
+    if read_share_pair is None or data_bytes_pair is None:
         return None
-    saved_bytes = read_shares[0] * data_byte_counts[0] - read_shares[1] * data_byte_counts[1]
-    return math.ceil(sum(data_byte_counts) / saved_bytes) if saved_bytes > 0 else None
+    saved_bytes = read_share_pair[0] * data_bytes_pair[0] - read_share_pair[1] * data_bytes_pair[1]
+    return math.ceil(sum(data_bytes_pair) / saved_bytes) if saved_bytes > 0 else None
 
 
 def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
@@ -323,7 +325,7 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
         )
         sql_filters = query_filters.sql_filters(lake, sample_facts or facts)
         if sql_filters:
-            experiment.measure("the filters", partial(_plan_filters, sql_filters=sql_filters))
+            experiment.measure("the filters", partial(_measure_filters, sql_filters=sql_filters))
         for variant, layout in layouts_by_name.items():
             if layout.bloom_column:
                 lookup_conditions = [
@@ -332,7 +334,9 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
                     if f.columns == (layout.bloom_column,)
                 ][:_LOOKUPS]
                 lookup_workload = partial(
-                    _look_up, column=layout.bloom_column, lookup_conditions=lookup_conditions
+                    _measure_lookups,
+                    column=layout.bloom_column,
+                    lookup_conditions=lookup_conditions,
                 )
                 experiment.measure("the lookups", lookup_workload, only_variants=(NOW, variant))
     return _answer(experiment, layouts_by_name, query_filters.notes, options.reads_per_day)
@@ -371,14 +375,16 @@ def _write_layout(box: Sandbox, facts: TableFacts, layout: Layout, order: RowOrd
     return box.run(rewrite_sql, expected_bytes=box.size_in_bytes).seconds
 
 
-def _plan_filters(_: str, box: Sandbox, sql_filters: SqlFilters) -> Figures:
+def _measure_filters(_: str, box: Sandbox, sql_filters: SqlFilters) -> Figures:
     """Let Iceberg plan each filter."""
     mean_figures = mean_plan_figures(box, sql_filters)
     size_in_bytes = max(box.observe().data.size_in_bytes, 1)
     return {READ: mean_figures["data_bytes"] / size_in_bytes, OPENED: mean_figures["data_files"]}
 
 
-def _look_up(_: str, box: Sandbox, column: str, lookup_conditions: Sequence[str]) -> Figures:
+def _measure_lookups(
+    _: str, box: Sandbox, column: str, lookup_conditions: Sequence[str]
+) -> Figures:
     """Run lookups, and count the rows of all row groups that neither statistics nor bloom filters
     rule out: Iceberg passes complete row groups to Spark.
     """
@@ -424,7 +430,7 @@ def _answer(
     read_share_now = measurements.value(NOW, READ)
     if read_share_now is None:
         return experiment.answer("layout", "", (), notes, has_enough_measurements=False)
-    best_variant = best_layout(measurements, layouts_by_name)
+    best_variant = best_layout_name(measurements, layouts_by_name)
     why = "no layout that was tried saves enough"
     payback_query_count = (
         queries_until_paid(measurements, best_variant) if best_variant is not None else None

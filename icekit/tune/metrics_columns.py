@@ -156,7 +156,7 @@ def outdated_columns(facts: TableFacts, entry_bytes_by_column: Mapping[str, floa
     """Columns whose statistics in existing files are larger than the mode in force can make them:
     the files are older than the mode.
     """
-    outdated: list[Column] = []
+    columns_with_large_statistics: list[Column] = []
     for column in facts.columns:
         length_match = _TRUNCATE.fullmatch(column.metrics_mode)
         # Four bytes a character, in two bounds; the upper one may be a character longer.
@@ -167,8 +167,8 @@ def outdated_columns(facts: TableFacts, entry_bytes_by_column: Mapping[str, floa
             mode_rank(column.metrics_mode) < mode_rank(FULL)
             and entry_bytes_by_column.get(column.name, 0) >= min_outdated_bytes
         ):
-            outdated.append(column)
-    return outdated
+            columns_with_large_statistics.append(column)
+    return columns_with_large_statistics
 
 
 def variant_properties(
@@ -219,23 +219,23 @@ def best_variant_name(measurements: Measurements) -> str | None:
     much smaller manifests, or bounds that were large are short.
     """
     for variant in (USED, SHORT, BOUNDS):
-        read_file_counts = measurements.figure_pair(READ, NOW, variant)
-        manifest_byte_counts = measurements.figure_pair(BYTES_OF, NOW, variant)
+        read_files_pair = measurements.figure_pair(READ, NOW, variant)
+        manifest_bytes_pair = measurements.figure_pair(BYTES_OF, NOW, variant)
         if (
-            read_file_counts is None
-            or manifest_byte_counts is None
-            or read_file_counts[1] > read_file_counts[0]
+            read_files_pair is None
+            or manifest_bytes_pair is None
+            or read_files_pair[1] > read_files_pair[0]
         ):
             continue
         has_smaller_statistics = (
             variant == USED
-            and manifest_byte_counts[1] <= (1 - _UNUSED_SHARE) * manifest_byte_counts[0]
+            and manifest_bytes_pair[1] <= (1 - _UNUSED_SHARE) * manifest_bytes_pair[0]
         )
         # Manifests are compressed; in memory, large bounds take what they take.
         has_smaller_statistics |= (
-            variant == SHORT and manifest_byte_counts[1] <= manifest_byte_counts[0]
+            variant == SHORT and manifest_bytes_pair[1] <= manifest_bytes_pair[0]
         )
-        if has_smaller_statistics or saves_files(*read_file_counts):
+        if has_smaller_statistics or saves_files(*read_files_pair):
             return variant
     return None
 
@@ -422,10 +422,10 @@ def _advice(
             facts, advised_properties, why, now=default_mode_now, side_effect=side_effect
         )
     ]
-    read_file_counts = measurements.figure_pair(READ, NOW, best_variant)
+    read_files_pair = measurements.figure_pair(READ, NOW, best_variant)
     # Without a gain, the next compaction, which rewrites files anyway, is early enough; but entries
     # with large bounds slow down every plan until then.
-    if best_variant == SHORT or (read_file_counts is not None and saves_files(*read_file_counts)):
+    if best_variant == SHORT or (read_files_pair is not None and saves_files(*read_files_pair)):
         rewrite_reason = (
             "New settings apply only to new files; the others keep their metrics until they are "
             "rewritten (rewrite_manifests copies metrics unchanged)."

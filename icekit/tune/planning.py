@@ -90,7 +90,7 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
         measures=_MEASURES,
     )
     with experiment.open():
-        planning_workload = partial(_plan_filters, sql_filters=sql_filters)
+        planning_workload = partial(_measure_planning, sql_filters=sql_filters)
         experiment.measure("the planning", planning_workload, min_rounds=options.repeats + 1)
     default_mode_setting = SettingInForce(_MODE, "auto", "the default")
     mode_setting = setting_in_force(spark, facts, _SESSION_MODE, _MODE, default_mode_setting)
@@ -124,7 +124,7 @@ def _rewrite_manifests(box: Sandbox) -> None:
     box.run(ddl.rewrite_manifests_sql(box.name), expected_bytes=box.observe().manifests.data_bytes)
 
 
-def _plan_filters(variant: str, box: Sandbox, sql_filters: SqlFilters) -> Figures:
+def _measure_planning(variant: str, box: Sandbox, sql_filters: SqlFilters) -> Figures:
     """Count the manifests that each filter opens (a full scan without filters), and time a full
     scan as Spark plans it.
     """
@@ -150,8 +150,10 @@ def _seconds_to_plan(spark: SparkSession, table: Identifier) -> float:
     # Spark plans the scan during optimization, to estimate its size.
     start_seconds = time.monotonic()
     execution = query_execution(spark, f"SELECT * FROM {identifier(*table)}")
-    scan = next(n.scan() for n in walk_plan(execution.executedPlan()) if is_scan_of(n, table))
-    scan.toBatch().planInputPartitions()
+    iceberg_scan = next(
+        n.scan() for n in walk_plan(execution.executedPlan()) if is_scan_of(n, table)
+    )
+    iceberg_scan.toBatch().planInputPartitions()
     return time.monotonic() - start_seconds
 
 
@@ -172,10 +174,10 @@ def _session_note(spark: SparkSession) -> str:
 
 
 def _saves_time(measurements: Measurements, variant: str) -> bool:
-    seconds_now_and_then = measurements.figure_pair(PLANNING, NOW, variant)
-    return seconds_now_and_then is not None and seconds_now_and_then[0] - seconds_now_and_then[
+    planning_seconds_pair = measurements.figure_pair(PLANNING, NOW, variant)
+    return planning_seconds_pair is not None and planning_seconds_pair[0] - planning_seconds_pair[
         1
-    ] >= max(_SECONDS, _GAIN * seconds_now_and_then[0])
+    ] >= max(_SECONDS, _GAIN * planning_seconds_pair[0])
 
 
 def planning_mode_changes(
@@ -185,10 +187,10 @@ def planning_mode_changes(
     setting takes precedence.
     """
     mode_now = mode_setting.value or "auto"
-    seconds_of_modes = measurements.figure_pair(PLANNING, LOCAL, DISTRIBUTED)
-    if seconds_of_modes is None:
+    planning_seconds_pair = measurements.figure_pair(PLANNING, LOCAL, DISTRIBUTED)
+    if planning_seconds_pair is None:
         return [Change(_MODE, mode_now, mode_now, "The planning modes were not measured.")]
-    local_seconds, distributed_seconds = seconds_of_modes
+    local_seconds, distributed_seconds = planning_seconds_pair
     times_sentence = (
         f"A full scan is planned in {elapsed(local_seconds)} in the driver and in "
         f"{elapsed(distributed_seconds)} on the executors"
@@ -207,22 +209,22 @@ def manifests_change(facts: TableFacts, measurements: Measurements) -> Change:
     less.
     """
     manifests_now_text = f"{facts.manifests.data_count:,}, {size(facts.manifests.data_bytes)}"
-    unchanged = partial(Change, MANIFESTS, manifests_now_text, manifests_now_text)
-    opened_counts = measurements.figure_pair(OPENED, NOW, REWRITTEN)
+    no_change_because = partial(Change, MANIFESTS, manifests_now_text, manifests_now_text)
+    opened_count_pair = measurements.figure_pair(OPENED, NOW, REWRITTEN)
     manifest_count_after = measurements.value(REWRITTEN, MANIFESTS)
-    if opened_counts is None or manifest_count_after is None:
-        return unchanged("A rewrite of the manifests was not tried.")
-    opened_count_now, opened_count_after = opened_counts
+    if opened_count_pair is None or manifest_count_after is None:
+        return no_change_because("A rewrite of the manifests was not tried.")
+    opened_count_now, opened_count_after = opened_count_pair
     why = (
         f"A query opens {plain_number(opened_count_now)} of {facts.manifests.data_count:,} data "
         f"manifests now and {plain_number(opened_count_after)} of {manifest_count_after:,} after "
         "a rewrite"
     )
-    is_half_opened = opened_count_now - opened_count_after >= max(
+    has_far_fewer_opens = opened_count_now - opened_count_after >= max(
         _MANIFESTS_SAVED, opened_count_now / 2
     )
-    if not (is_half_opened and _saves_time(measurements, REWRITTEN)):
-        return unchanged(
+    if not (has_far_fewer_opens and _saves_time(measurements, REWRITTEN)):
+        return no_change_because(
             f"{why}. A rewrite is advised if that is half or less, and saves {_SECONDS:g} s or "
             "more of planning."
         )

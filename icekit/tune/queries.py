@@ -57,13 +57,13 @@ class QueryFilters:
         """The filters with the greatest weight, with values (of lookups without one, from a sample)
         and their SQL; without those whose value has no literal or is not known.
         """
-        lookup_columns = {c for f in self.filters if f.is_unbound for c in f.columns}
+        lookup_columns = {c for f in self.filters if f.is_without_value for c in f.columns}
         sample_values = draw_sample(lake, facts, sorted(lookup_columns))
-        bound_filters = sorted(
+        filters_by_weight = sorted(
             filters_with_values(self.filters, sample_values), key=lambda f: -f.weight
         )
         sql_filters = []
-        for f in bound_filters[:max_filter_count]:
+        for f in filters_by_weight[:max_filter_count]:
             with contextlib.suppress(ValueError, OverflowError):
                 sql_filters.append((f, filter_sql(f.tree, facts.by_name)))
         return sql_filters
@@ -97,12 +97,12 @@ def read_filters(
     log that cannot be read.
     """
     unknown_columns: set[str] = set()
-    trees: list[FilterTree] = []
+    filter_trees: list[FilterTree] = []
     notes: list[str] = []
     if not (filter_texts or event_log):
         for declared_column in (c for c in facts.columns if c.name in facts.filter_columns):
             if lookup_of(declared_column):
-                trees.append(ColumnCondition(declared_column.name, "="))
+                filter_trees.append(ColumnCondition(declared_column.name, "="))
             else:
                 unknown_columns.add(declared_column.name)
     for filter_text in filter_texts:
@@ -112,13 +112,13 @@ def read_filters(
             if lookup_condition
             else _pushed_trees(lake, facts, filter_text, unknown_columns)
         )
-        trees += trees_of_text
+        filter_trees += trees_of_text
         pushed_columns = {
             condition.column for tree in trees_of_text for condition in column_conditions(tree)
         }
         notes += _function_notes(facts, filter_text, pushed_columns)
     for _, scan_descriptions in logged_queries(event_log, facts.table) if event_log else ():
-        trees += [
+        filter_trees += [
             _filter_tree(scan_description, facts.by_name, unknown_columns)
             for scan_description in scan_descriptions
         ]
@@ -127,13 +127,13 @@ def read_filters(
         "by which Iceberg skips files."
         for unknown_column in sorted(unknown_columns)
     )
-    if unfiltered_query_count := trees.count(ANYTHING):
+    if unfiltered_query_count := filter_trees.count(ANYTHING):
         notes.append(
             f"{count(unfiltered_query_count, 'query', 'queries')} had no filter by which bounds of "
             "columns can skip files: none at all, one on a function of a column, or one on buckets "
             "or with <> or NOT IN, which may still skip files by partition."
         )
-    return QueryFilters(filters_by_frequency(trees), tuple(notes))
+    return QueryFilters(filters_by_frequency(filter_trees), tuple(notes))
 
 
 def _parse_lookup(facts: TableFacts, lookup_text: str) -> ColumnCondition | None:
@@ -224,14 +224,16 @@ def filters_by_frequency(trees: Iterable[FilterTree]) -> tuple[Filter, ...]:
     tree_counts_by_shape: dict[object, Counter[FilterTree]] = {}
     for tree in trees:
         if tree != ANYTHING:
-            shape = tuple((condition.column, condition.op) for condition in column_conditions(tree))
-            counts_by_tree = tree_counts_by_shape.setdefault(shape, Counter())
-            counts_by_shape[shape] += 1
+            condition_shape = tuple(
+                (condition.column, condition.op) for condition in column_conditions(tree)
+            )
+            counts_by_tree = tree_counts_by_shape.setdefault(condition_shape, Counter())
+            counts_by_shape[condition_shape] += 1
             if tree in counts_by_tree or len(counts_by_tree) < MOST_VALUES:
                 counts_by_tree[tree] += 1
     weighted_filters = (
-        Filter(tree, tree_count * counts_by_shape[shape] / counts_by_tree.total())
-        for shape, counts_by_tree in tree_counts_by_shape.items()
+        Filter(tree, tree_count * counts_by_shape[condition_shape] / counts_by_tree.total())
+        for condition_shape, counts_by_tree in tree_counts_by_shape.items()
         for tree, tree_count in counts_by_tree.items()
     )
     return tuple(sorted(weighted_filters, key=lambda f: -f.weight))
@@ -299,7 +301,7 @@ def filters_with_values(
     random_source = random.Random(_SEED)
     for f in filters:
         lookup_column = f.columns[0]
-        column_values = sample_values.get(lookup_column) if f.is_unbound else None
+        column_values = sample_values.get(lookup_column) if f.is_without_value else None
         if column_values:
             for _ in range(DRAWS):
                 yield Filter(

@@ -128,16 +128,16 @@ def parse_statement(spark: SparkSession, sql: str) -> Statement:
     parsed_plan = _parse_with(spark, statement_sql, "parsePlan")
     if node_class(parsed_plan) == "UnresolvedWith":
         parsed_plan = parsed_plan.child()
-    plan_kind = node_class(parsed_plan)
-    if plan_kind not in _KINDS:
+    plan_class = node_class(parsed_plan)
+    if plan_class not in _KINDS:
         raise StatementRefused(
-            f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {plan_kind}); give one of "
+            f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {plan_class}); give one of "
             "these."
         )
     syntax_tree = _SyntaxTree(spark, statement_sql)
-    if syntax_tree.has_errors or node_class(syntax_tree.change_node) != plan_kind:
+    if syntax_tree.has_errors or node_class(syntax_tree.change_node) != plan_class:
         raise StatementRefused(
-            f"Only this session's parser settings allow the syntax of this {_KINDS[plan_kind]}; "
+            f"Only this session's parser settings allow the syntax of this {_KINDS[plan_class]}; "
             "write it as plain Spark SQL, with names in backticks, or reset "
             "spark.sql.ansi.enforceReservedKeywords and doubleQuotedIdentifiers."
         )
@@ -163,9 +163,9 @@ def narrow_statement(spark: SparkSession, statement: Statement, predicate: str) 
         if statement.condition_sql is None
         else f"({statement.condition_sql}) AND ({predicate})"
     )
-    parts_to_keep = attrgetter("kind", "target", "branch", "target_alias", "source_sql")
+    unchanged_parts_of = attrgetter("kind", "target", "branch", "target_alias", "source_sql")
     if (
-        parts_to_keep(new_statement) != parts_to_keep(statement)
+        unchanged_parts_of(new_statement) != unchanged_parts_of(statement)
         or new_statement.condition_sql != expected_condition
     ):
         raise StatementRefused(
@@ -244,9 +244,11 @@ def _statement(spark: SparkSession, parsed_plan: Any, syntax_tree: _SyntaxTree) 
     if statement_kind == "MERGE":
         target_node = change_node.identifierReference(0)
         condition_node = change_node.booleanExpression()
-        source_name = change_node.identifierReference(1)
+        source_name_node = change_node.identifierReference(1)
         first_token = (
-            change_node.LEFT_PAREN().getSymbol() if source_name is None else source_name.getStart()
+            change_node.LEFT_PAREN().getSymbol()
+            if source_name_node is None
+            else source_name_node.getStart()
         )
         # An alias that is not there ends with the token before it.
         source_sql = syntax_tree.sql[_span(first_token, change_node.tableAlias(1).getStop())]

@@ -112,13 +112,13 @@ class ModeCosts:
             + cycle_compaction_seconds / commits_per_compaction
         )
 
-    def with_error(self, sign: int) -> ModeCosts:
+    def with_error(self, error_sign: int) -> ModeCosts:
         """The costs at the upper (1) or lower (-1) end of what repeats differed by."""
         return replace(
             self,
-            write_seconds=max(0.0, self.write_seconds + sign * self.write_error_seconds),
+            write_seconds=max(0.0, self.write_seconds + error_sign * self.write_error_seconds),
             seconds_per_delete_file=max(
-                0.0, self.seconds_per_delete_file + sign * self.error_seconds_per_delete_file
+                0.0, self.seconds_per_delete_file + error_sign * self.error_seconds_per_delete_file
             ),
         )
 
@@ -126,16 +126,19 @@ class ModeCosts:
 @frozen
 class BreakEven:
     """Reads per commit above which copy-on-write costs less: 0.0 if it always does, ``inf`` if it
-    never does; between ``low`` and ``high`` by repeats.
+    never does; between ``low_reads`` and ``high_reads`` by repeats.
     """
 
     reads_per_commit: float
-    low: float
-    high: float
+    low_reads: float
+    high_reads: float
 
     def is_close(self, reads_per_commit: float) -> bool:
         """Tell whether this many reads are too close to say which mode is cheaper."""
-        return self.low < self.high and self.low <= reads_per_commit <= self.high
+        return (
+            self.low_reads < self.high_reads
+            and self.low_reads <= reads_per_commit <= self.high_reads
+        )
 
     def __str__(self) -> str:
         if math.isinf(self.reads_per_commit):
@@ -146,14 +149,14 @@ class BreakEven:
             f"copy-on-write is cheaper above {plain_number(self.reads_per_commit, 2)} reads per "
             "commit"
         )
-        if self.low >= self.high:
+        if self.low_reads >= self.high_reads:
             return break_even_text
-        if not math.isinf(self.high):
+        if not math.isinf(self.high_reads):
             interval_clause = (
-                f"between {plain_number(self.low, 2)} and {plain_number(self.high, 2)}"
+                f"between {plain_number(self.low_reads, 2)} and {plain_number(self.high_reads, 2)}"
             )
-        elif self.low:
-            interval_clause = f"at least {plain_number(self.low, 2)}"
+        elif self.low_reads:
+            interval_clause = f"at least {plain_number(self.low_reads, 2)}"
         else:
             return f"{break_even_text} (repeated measurements differ too much for a range)"
         return f"{break_even_text} ({interval_clause} by repeated measurements)"

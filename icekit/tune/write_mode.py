@@ -107,7 +107,7 @@ def costs_of(
         ):
             continue
         opened_delete_file_count = measurements.value(variant, OPENS) or 0.0
-        opened_deletes_per_data_file = opened_delete_file_count / max(data_file_count, 1)
+        delete_files_per_data_file = opened_delete_file_count / max(data_file_count, 1)
         scan_error_seconds = measurements.spread(variant, SCAN) + measurements.spread(
             COPY_ON_WRITE, SCAN
         )
@@ -121,9 +121,9 @@ def costs_of(
             if opened_delete_file_count
             else 0.0,
             # A data file has at most one vector, so those of several commits overlap.
-            touched_share_per_commit=opened_deletes_per_data_file / commit_count
+            touched_share_per_commit=delete_files_per_data_file / commit_count
             if write_mode.delete_granularity
-            else 1 - (1 - min(opened_deletes_per_data_file, 1.0)) ** (1 / commit_count),
+            else 1 - (1 - min(delete_files_per_data_file, 1.0)) ** (1 / commit_count),
             compaction_seconds=compaction_seconds,
             trial_commit_count=commit_count,
             write_error_seconds=measurements.spread(variant, COMMIT),
@@ -371,9 +371,10 @@ def _read_own_statement(trial: Trial, options: WriteModeOptions) -> Statement:
 
 
 def _modes_to_try(format_version: int) -> tuple[WriteMode, ...]:
-    granularities = ("file", "partition") if format_version < 3 else ()
+    delete_granularities = ("file", "partition") if format_version < 3 else ()
     merge_on_read_modes = (
-        WriteMode(MERGE_ON_READ, 2, granularity) for granularity in granularities
+        WriteMode(MERGE_ON_READ, 2, delete_granularity)
+        for delete_granularity in delete_granularities
     )
     return (
         WriteMode(COPY_ON_WRITE, format_version),

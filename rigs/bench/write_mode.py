@@ -165,8 +165,8 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
         f"{advised} {'✔' if advised == winner else '✖'}",
         f"{winner} {'✔' if winner == workload.winner else '✖'}",
         f"{predicted:.3g}",
-        f"{even.low:.3g} to {even.high:.3g}",
-        f"{measured:.3g}{'' if even.low <= measured <= even.high else ' (outside)'}",
+        f"{even.low_reads:.3g} to {even.high_reads:.3g}",
+        f"{measured:.3g}{'' if even.low_reads <= measured <= even.high_reads else ' (outside)'}",
         "yes" if near else "NOT REACHED",
     )
 

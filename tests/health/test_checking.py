@@ -22,7 +22,7 @@ from icekit.engine.errors import engine_errors
 from icekit.engine.tables import TableSource
 from icekit.health.facts.metadata_file import check, load_metadata
 from icekit.iceberg.metadata import Damaged
-from icekit.show.card import fact_texts
+from icekit.show.card import named_fact_sentences
 
 Json = dict[str, Any]
 
@@ -242,7 +242,7 @@ def test_a_table_without_a_current_snapshot_is_right_where_iceberg_left_it_so(
     assert not found()["snapshots"]
     assert (
         "none: the table is empty"
-        in dict(fact_texts(lake.observe((scratch, "current"))))["snapshot"]
+        in dict(named_fact_sentences(lake.observe((scratch, "current"))))["snapshot"]
     )
 
 

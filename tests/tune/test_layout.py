@@ -24,7 +24,7 @@ from icekit.tune.layout import (
     SIZE,
     SPEC,
     Layout,
-    best_layout,
+    best_layout_name,
     coarser_spec,
     finer_field,
     is_bloom_worth_it,
@@ -172,10 +172,10 @@ def test_the_simplest_layout_that_reads_little_more_than_the_best_is_chosen(
     }
     figures = measured(now=now, one=one, two=two)
 
-    assert best_layout(figures, tried) == best
+    assert best_layout_name(figures, tried) == best
     for name in tried:
         figures.values_by_variant[name][SIZE] = [1500.0]
-    assert best_layout(figures, tried) is None, "they make the data much larger"
+    assert best_layout_name(figures, tried) is None, "they make the data much larger"
 
 
 def test_a_coarser_spec_is_advised_for_fewer_files_if_filters_read_no_more() -> None:
@@ -183,9 +183,9 @@ def test_a_coarser_spec_is_advised_for_fewer_files_if_filters_read_no_more() -> 
     figures = measured(now=0.3, coarser=0.31)
     figures.values_by_variant["coarser"][FILES] = [10]
 
-    assert best_layout(figures, tried) == "coarser"
+    assert best_layout_name(figures, tried) == "coarser"
     figures.values_by_variant["coarser"][READ] = [0.6]
-    assert best_layout(figures, tried) is None
+    assert best_layout_name(figures, tried) is None
 
 
 def test_queries_pay_a_rewrite_back_with_the_bytes_that_they_no_longer_read() -> None:

@@ -86,7 +86,7 @@ def test_the_interval_of_the_break_even_point_holds_what_repeats_differed_by() -
     )
 
     assert even is not None
-    assert even.low < even.reads_per_commit < even.high
+    assert even.low_reads < even.reads_per_commit < even.high_reads
     assert even.is_close(even.reads_per_commit)
     assert not BreakEven(3.0, 3.0, 3.0).is_close(3.0)
     for low, high, interval in (

@@ -20,7 +20,7 @@ from icekit.maintain.planning.savings import savings_of, savings_sentence
 from icekit.report.history.store import HistoryFile, health
 from icekit.report.history.trend import runs_since_creation
 from icekit.show import charts
-from icekit.show.card import card_html, fact_texts, size_bars
+from icekit.show.card import card_html, named_fact_sentences, size_bars
 from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import (
     View,
@@ -169,7 +169,7 @@ class ThresholdsExplorer(Explorer):
         findings = self.view.findings
         thresholds = self.view.thresholds
         snapshot_sentence = (
-            f"Snapshot {dict(fact_texts(facts))['snapshot']}; "
+            f"Snapshot {dict(named_fact_sentences(facts))['snapshot']}; "
             f"{count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."
         )
         file_sizes_html = as_html([Sentence(snapshot_sentence), size_bars(facts, thresholds)])

@@ -192,12 +192,12 @@ def _equality(
     partition_units = (
         f.transform for f in spec_fields if f.source == table_column.name and f.transform in _UNITS
     )
-    expression_sql = str(source_expression.sql())
+    source_expression_sql = str(source_expression.sql())
     return Equality(
         table_column.name,
         _iceberg_type(compared_type),
         next(partition_units, ""),
-        expression_sql,
+        source_expression_sql,
         is_null_safe,
     )
 
@@ -272,11 +272,11 @@ def _implied_predicate(
     value_rows = (
         value_frame.limit(_MOST_VALUES + 1).collect() if distinct_count <= 2 * _MOST_VALUES else []
     )
-    values: tuple[Any, ...] = tuple(sorted(to_scalar(value) for (value,) in value_rows))
+    distinct_values: tuple[Any, ...] = tuple(sorted(to_scalar(value) for (value,) in value_rows))
     predicate = ImpliedPredicate(
-        equality, RANGES if equality.partition_unit else VALUES, values, has_nulls
+        equality, RANGES if equality.partition_unit else VALUES, distinct_values, has_nulls
     )
-    if low_value is not None and not 0 < len(values) <= _MOST_VALUES:
+    if low_value is not None and not 0 < len(distinct_values) <= _MOST_VALUES:
         predicate = ImpliedPredicate(
             equality, BOUNDS, (to_scalar(low_value), to_scalar(high_value)), has_nulls
         )
@@ -394,5 +394,5 @@ def _guard_sql(statement: Statement, predicates: Sequence[ImpliedPredicate]) -> 
     conditions_sql = " AND ".join(
         a.non_null_sql(f"k{key_number}") for key_number, a in enumerate(predicates)
     )
-    keys_query = keys_sql(statement, (a.equality for a in predicates))
-    return f"SELECT count(*) AS left_out FROM ({keys_query}) WHERE NOT ({conditions_sql})"
+    keys_query_sql = keys_sql(statement, (a.equality for a in predicates))
+    return f"SELECT count(*) AS left_out FROM ({keys_query_sql}) WHERE NOT ({conditions_sql})"

@@ -29,7 +29,7 @@ from icekit.iceberg.partition import Partition
 from icekit.maintain.planning.candidates import candidates
 from icekit.maintain.planning.compaction import plan
 from icekit.maintain.planning.savings import savings_of
-from icekit.show.card import card, fact_texts
+from icekit.show.card import card, named_fact_sentences
 from tests.factories import (
     BY_DAY,
     FIRST_DAY,
@@ -81,7 +81,7 @@ def misplaced(
 
 def test_the_card_says_why_deletes_apply_to_nothing() -> None:
     for state in (DeleteState.DANGLING, DeleteState.MISFILED, DeleteState.UNMATCHED):
-        said = dict(fact_texts(misplaced(state)))["deletes"]
+        said = dict(named_fact_sentences(misplaced(state)))["deletes"]
         assert said.startswith(f"1 {state} delete file; 0 records")
 
 
@@ -218,7 +218,7 @@ def test_partitions_are_not_deleted_where_the_filter_may_select_other_rows(
     ],
 )
 def test_the_card_says_what_is_not_decided(facts: TableFacts, said: str) -> None:
-    assert dict(fact_texts(facts))["storage"] == said
+    assert dict(named_fact_sentences(facts))["storage"] == said
     assert "storage not searched" not in card(facts, diagnose(facts))
 
 

@@ -134,7 +134,7 @@ def test_filters_without_values_get_some_from_the_table(lake: Lake) -> None:
     assert 400 < len(drawn["time_hour"]) < 600
     assert all(isinstance(v, int) for v in drawn["time_hour"] + drawn["flight_date"])
     assert sum(f.weight for f in bound) == pytest.approx(1.0)
-    assert not any(f.is_unbound for f in bound)
+    assert not any(f.is_without_value for f in bound)
 
 
 @pytest.mark.lab("unclustered")
