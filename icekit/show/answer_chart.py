@@ -37,7 +37,7 @@ def answer_chart(answer: Answer) -> Chart:
     if not differing_measures:
         return empty_chart(answer.verdict)
     drawn_measures = differing_measures[:_PANELS]
-    title = f"{answer.question.replace('-', ' ').capitalize()}: {answer.facts.name}"
+    chart_title = f"{answer.question.replace('-', ' ').capitalize()}: {answer.facts.name}"
     style_by_variant = {answer.now: (ORANGE, "//"), answer.advised: (BLUE, "")}
     bar_colors, bar_hatches = zip(
         *(style_by_variant.get(variant, (SKY, "")) for variant in variants), strict=True
@@ -48,7 +48,7 @@ def answer_chart(answer: Answer) -> Chart:
         "edgecolor": BLACK,
     }
     panel_heights = (len(variants) + 0.8,) * len(drawn_measures)
-    with canvas(title, 0.6 + 0.5 * sum(panel_heights), panel_heights) as (figure, panel_axes):
+    with canvas(chart_title, 0.6 + 0.5 * sum(panel_heights), panel_heights) as (figure, panel_axes):
         for axes, measure in zip(panel_axes, drawn_measures, strict=True):
             repeat_spreads = [measurements.spread(variant, measure.name) for variant in variants]
             measured_values = [measurements.value(variant, measure.name) for variant in variants]

@@ -92,9 +92,9 @@ def short_card(
 ) -> str:
     """A table's verdict in a few lines: its most serious finding, and the next step."""
     screen = _Screen(max(width, _LEAST) if width is not None else _UNLIMITED, color)
-    title, _ = _title_lines(screen, facts, findings.worst)
+    title_line, _ = _title_lines(screen, facts, findings.worst)
     step_lines = _step_lines(screen, next_step(findings, is_postponed=is_postponed))
-    return "\n".join([title, *_finding_lines(screen, findings[:1], max_lines=2), *step_lines])
+    return "\n".join([title_line, *_finding_lines(screen, findings[:1], max_lines=2), *step_lines])
 
 
 @frozen
@@ -149,8 +149,8 @@ def _finding_lines(
         same_fix_note = f" (same fix as {fixing_name})" if fixing_name else ""
         finding_sentence = f"{finding.title}{same_fix_note}: {finding.evidence}"
         first_line, *other_lines = _wrapped_lines(finding_sentence, screen.columns - 4, max_lines)
-        marker = f"  {SYMBOLS[finding.severity]} "
-        yield screen.paint(marker, _PAINT[finding.severity]) + first_line
+        severity_marker = f"  {SYMBOLS[finding.severity]} "
+        yield screen.paint(severity_marker, _PAINT[finding.severity]) + first_line
         yield from (f"    {other_line}" for other_line in other_lines)
     if len(findings) > FINDINGS:
         yield f"    and {len(findings) - FINDINGS} more"
@@ -164,11 +164,11 @@ def next_step(findings: Sequence[Finding], *, is_postponed: bool) -> tuple[str, 
     finding whose action also fixes it.
     """
     fixing_name_by_finding = covering_findings(f.name for f in findings)
-    first_finding = next((f for f in findings if f.command or f.sql), None)
-    if first_finding is None:
+    actionable_finding = next((f for f in findings if f.command or f.sql), None)
+    if actionable_finding is None:
         return None
-    fixing_name = fixing_name_by_finding.get(first_finding.name)
-    step_finding = next((f for f in findings if f.name == fixing_name), first_finding)
+    fixing_name = fixing_name_by_finding.get(actionable_finding.name)
+    step_finding = next((f for f in findings if f.name == fixing_name), actionable_finding)
     step_text = f"{step_finding.title}: {step_finding.remedy}"
     if is_postponed and step_finding.command and step_finding.name in COMPACTED:
         step_text += " If nobody else writes to the table, run it now:"
@@ -368,7 +368,8 @@ def _deletes_text(facts: TableFacts) -> str:
         (Kind.DELETION_VECTORS, "deletion vector"),
     )
     counts_with_nouns = [
-        (facts.total(kind).file_count, noun) for kind, noun in kinds_with_nouns
+        (facts.total(delete_kind).file_count, kind_noun)
+        for delete_kind, kind_noun in kinds_with_nouns
     ] + [
         (
             sum(unapplied_group.file_count for unapplied_group in facts.unapplied_in(delete_state)),
@@ -376,15 +377,17 @@ def _deletes_text(facts: TableFacts) -> str:
         )
         for delete_state in DeleteState
     ]
-    count_texts = [count(file_count, noun) for file_count, noun in counts_with_nouns if file_count]
+    count_texts = [
+        count(file_count, kind_noun) for file_count, kind_noun in counts_with_nouns if file_count
+    ]
     if not count_texts:
         return "none"
-    share_text = "no data to compare with"
+    record_share_text = "no data to compare with"
     if table_ratio.by_records is not None:
-        share_text = f"{percent(table_ratio.by_records)} of the data records"
+        record_share_text = f"{percent(table_ratio.by_records)} of the data records"
     return (
         f"{', '.join(count_texts)}; {count(table_ratio.delete_record_count, 'record')}, "
-        f"{share_text}"
+        f"{record_share_text}"
     )
 
 

@@ -86,14 +86,16 @@ def file_sizes(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart
     upper_bytes = size_grid["upper_bytes"]
     file_counts = size_grid["file_count"]
     left_alone_indexes = [
-        index for index, is_left_alone in enumerate(size_grid["left_alone"]) if is_left_alone
+        range_index
+        for range_index, is_left_alone in enumerate(size_grid["left_alone"])
+        if is_left_alone
     ]
     left_alone_range_text = size_range(
         lower_bytes[left_alone_indexes[0]], upper_bytes[left_alone_indexes[-1]]
     )
     target_bytes = facts.target_bytes
     data_totals = facts.data
-    bar_positions = [index + 0.5 for index in range(len(size_grid))]
+    bar_positions = [range_index + 0.5 for range_index in range(len(size_grid))]
     bar_style: dict[str, Any] = {"width": 0.86, "edgecolor": BLACK, "linewidth": 0.6}
     byte_percentages = [100 * (byte_share or 0) for byte_share in size_grid["share_of_bytes"]]
     title = f"Sizes of data files: {facts.name}"
@@ -134,10 +136,10 @@ def file_sizes(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart
         )
         bytes_axes.set_xlabel("File size (each bar from one limit up to the next)")
     left_alone_file_share = sum(
-        size_grid["share_of_files"][index] or 0 for index in left_alone_indexes
+        size_grid["share_of_files"][range_index] or 0 for range_index in left_alone_indexes
     )
     left_alone_byte_share = sum(
-        size_grid["share_of_bytes"][index] or 0 for index in left_alone_indexes
+        size_grid["share_of_bytes"][range_index] or 0 for range_index in left_alone_indexes
     )
     alt_sentence = (
         f"{count(data_totals.file_count, 'data file')} of {facts.name}, "
@@ -181,7 +183,10 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
         )
         format_ticks(axes.xaxis, lambda share: plain_number(share * 100, 4))
     table_ratio = rollup.delete_ratio(facts)
-    over_limit_count = sum(ratio is None or ratio >= ratio_limit for ratio in delete_ratios)
+    over_limit_count = sum(
+        deletes_per_record is None or deletes_per_record >= ratio_limit
+        for deletes_per_record in delete_ratios
+    )
     alt_sentence = (
         f"{count(table_ratio.delete_record_count, 'delete record')} for "
         f"{count(facts.data.record_count, 'data record')} of {facts.name}, "
@@ -275,11 +280,11 @@ def commits(facts: TableFacts) -> Chart:
     mean_file_sizes = [
         c.added_bytes / _added_file_count(c) for c in adding_commits if c.added_bytes
     ]
-    title = f"Files added by each commit: {facts.name}"
-    with canvas(title, 5.2, (1, 1), sharex=True) as (figure, (files_axes, sizes_axes)):
+    chart_title = f"Files added by each commit: {facts.name}"
+    with canvas(chart_title, 5.2, (1, 1), sharex=True) as (figure, (files_axes, sizes_axes)):
         for operation, commit_count in commit_counts_by_operation:
-            color, marker = _MARKS.get(operation, _OTHER)
-            marker_style: dict[str, Any] = {"color": color, "alpha": 0.7, "markersize": 7}
+            plot_color, plot_marker = _MARKS.get(operation, _OTHER)
+            marker_style: dict[str, Any] = {"color": plot_color, "alpha": 0.7, "markersize": 7}
             operation_commits = [
                 c for c in adding_commits if (c.operation or "unknown") == operation
             ]
@@ -288,14 +293,14 @@ def commits(facts: TableFacts) -> Chart:
             files_axes.plot(
                 commit_times,
                 list(map(_added_file_count, operation_commits)),
-                marker,
+                plot_marker,
                 label=legend_label,
                 **marker_style,
             )
             mean_sizes = [
                 (c.added_bytes or math.nan) / _added_file_count(c) for c in operation_commits
             ]
-            sizes_axes.plot(commit_times, mean_sizes, marker, **marker_style)
+            sizes_axes.plot(commit_times, mean_sizes, plot_marker, **marker_style)
         target_label = f"target {size(facts.target_bytes)}"
         draw_limit_line(sizes_axes.axhline, facts.target_bytes, target_label, VERMILLION)
         for axes, format_value, axis_label in (
@@ -340,8 +345,8 @@ def candidates(facts: TableFacts, ranked_candidates: Sequence[Candidate], plan: 
     candidates_grid = candidate_grid(facts, ranked_candidates, plan)
     plan_predictions = [
         c.prediction
-        for c, is_chosen in zip(ranked_candidates, candidates_grid["in_plan"], strict=True)
-        if is_chosen
+        for c, is_in_plan in zip(ranked_candidates, candidates_grid["in_plan"], strict=True)
+        if is_in_plan
     ]
     plan_total = total_of(plan_predictions)
     plan_rewritten_bytes = plan_total.bytes_in

@@ -98,8 +98,8 @@ def _table_lines(tables: Sequence[TableSummary], total_width: int, color: bool) 
 def _row_texts(table: TableSummary, *, has_status_word: bool) -> _RowTexts:
     file_count_text = "" if table.file_count is None else f"{table.file_count:,}"
     size_text = "" if table.size_in_bytes is None else size(table.size_in_bytes)
-    marker = _MARKS[table.status]
-    status_text = f"{marker} {table.status}" if has_status_word else marker
+    status_mark = _MARKS[table.status]
+    status_text = f"{status_mark} {table.status}" if has_status_word else status_mark
     return _RowTexts(
         status_text,
         printable(table.table),

@@ -88,8 +88,16 @@ def tune(
 def _read_options(question: str, arguments: Mapping[str, Any]) -> TuneOptions:
     """The options of a question; arguments that are None take their defaults."""
     options_class = QUESTION_OPTIONS[question]
-    option_names = [name for name in options_class.declared if name not in _NOT_OPTIONS]
-    stated_options = {name: value for name, value in arguments.items() if value is not None}
+    option_names = [
+        argument_name
+        for argument_name in options_class.declared
+        if argument_name not in _NOT_OPTIONS
+    ]
+    stated_options = {
+        argument_name: argument
+        for argument_name, argument in arguments.items()
+        if argument is not None
+    }
     for option_name in stated_options:
         require_known(option_name, option_names, f"{question} option")
     question_options = options_class.of(stated_options)

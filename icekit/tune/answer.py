@@ -119,7 +119,7 @@ def setting_in_force(
     facts: TableFacts,
     session_key: str,
     property_name: str,
-    default: SettingInForce,
+    default_setting: SettingInForce,
 ) -> SettingInForce:
     """Which decides: the session's setting, the table's property or the default.
 
@@ -133,7 +133,7 @@ def setting_in_force(
     table_value = facts.properties.get(property_name)
     if table_value is not None:
         return SettingInForce(property_name, table_value, f"table property {property_name}")
-    return default
+    return default_setting
 
 
 def changes_in_force(

@@ -85,7 +85,7 @@ def tune_file_sizes(trial: Trial, _: FileSizesOptions) -> Answer:
     experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
     with experiment.open():
         _measure_variants(experiment, commit_trial)
-    return _answer(experiment, commit_trial)
+    return _file_sizes_answer(experiment, commit_trial)
 
 
 class CommitTrial:
@@ -246,7 +246,7 @@ def next_advisory_bytes(
     )
 
 
-def _answer(experiment: Experiment, commit_trial: CommitTrial) -> Answer:
+def _file_sizes_answer(experiment: Experiment, commit_trial: CommitTrial) -> Answer:
     measurements = experiment.measurements
     facts = commit_trial.facts
     best_mode = better_mode(measurements)
@@ -271,15 +271,18 @@ def _answer(experiment: Experiment, commit_trial: CommitTrial) -> Answer:
     return experiment.answer(
         "file-sizes",
         " ".join(
-            [*target_sentences, _verdict(changes, measurements.gain_text(NOW, advised_variant))]
+            [
+                *target_sentences,
+                _file_sizes_verdict(changes, measurements.gain_text(NOW, advised_variant)),
+            ]
         ),
         [*target_changes, *changes],
         advised=advised_variant,
-        notes=_notes(commit_trial),
+        notes=_file_sizes_notes(commit_trial),
     )
 
 
-def _verdict(changes: list[Change], gain_text: str) -> str:
+def _file_sizes_verdict(changes: list[Change], gain_text: str) -> str:
     step_texts = [
         f"set {c.setting} to {c.proposed or 'its default'}"
         if c.sql
@@ -364,7 +367,7 @@ def _commit_frequency_changes(facts: TableFacts) -> Iterator[Change]:
     yield Change(COMMIT_FREQUENCY, "as it is", "lower", why)
 
 
-def _notes(commit_trial: CommitTrial) -> Iterator[str]:
+def _file_sizes_notes(commit_trial: CommitTrial) -> Iterator[str]:
     facts = commit_trial.facts
     trial_target_bytes = commit_trial.target_bytes
     advisory_setting = commit_trial.advisory_setting

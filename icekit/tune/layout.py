@@ -339,7 +339,7 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
                     lookup_conditions=lookup_conditions,
                 )
                 experiment.measure("the lookups", lookup_workload, only_variants=(NOW, variant))
-    return _answer(experiment, layouts_by_name, query_filters.notes, options.reads_per_day)
+    return _layout_answer(experiment, layouts_by_name, query_filters.notes, options.reads_per_day)
 
 
 def _set_up_layout(box: Sandbox, facts: TableFacts, layout: Layout | None) -> Figures:
@@ -419,7 +419,7 @@ def _bloom_properties(facts: TableFacts, column: str) -> dict[str, str]:
     }
 
 
-def _answer(
+def _layout_answer(
     experiment: Experiment,
     layouts_by_name: Mapping[str, Layout],
     notes: Sequence[str],

@@ -276,7 +276,7 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     with experiment.open():
         experiment.measure("the filters", partial(_measure_filters, sql_filters=sql_filters))
     best_variant = best_variant_name(experiment.measurements)
-    verdict, changes = _advice(
+    verdict, changes = _metrics_advice(
         facts,
         experiment.measurements,
         best_variant,
@@ -362,7 +362,7 @@ def _measure_filters(_: str, box: Sandbox, sql_filters: SqlFilters) -> Figures:
     return {READ: read_file_count, BYTES_OF: box.observe().manifests.data_bytes}
 
 
-def _advice(
+def _metrics_advice(
     facts: TableFacts,
     measurements: Measurements,
     best_variant: str | None,

@@ -113,7 +113,7 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
     )
     return experiment.answer(
         "planning",
-        _verdict(measurements, changes, advised_variant) + unknown_filters_note,
+        _planning_verdict(measurements, changes, advised_variant) + unknown_filters_note,
         changes,
         (*query_filters.notes, _session_note(spark)),
         advised=advised_variant,
@@ -301,7 +301,7 @@ def object_storage_change(facts: TableFacts, table_storage: TableStorage) -> Cha
     )
 
 
-def _verdict(
+def _planning_verdict(
     measurements: Measurements, changes: Sequence[Change], advised_variant: str | None
 ) -> str:
     step_texts = [

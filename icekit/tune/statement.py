@@ -60,12 +60,12 @@ class Statement:
         alias the other table gets the last name of the target as its alias, so Spark refuses
         columns that are qualified by more of its name.
         """
-        target_sql = identifier(*self.with_branch(table))
+        target_sql = identifier(*self.name_with_branch(table))
         if self.target_alias is None:
             target_sql += f" AS {identifier(*self.qualifier)}"
         return _with_span_replaced(self.sql, self._target_span, target_sql)
 
-    def with_branch(self, table: Identifier) -> Identifier:
+    def name_with_branch(self, table: Identifier) -> Identifier:
         """A table's name with the branch that this statement writes to."""
         return (*table, f"{_BRANCH}{self.branch}") if self.branch else table
 
@@ -83,7 +83,7 @@ class Statement:
     @property
     def qualifier(self) -> Identifier:
         """What columns of the target are qualified by in this statement, as parts of a name."""
-        return (self.target_alias or self.with_branch(self.target)[-1],)
+        return (self.target_alias or self.name_with_branch(self.target)[-1],)
 
 
 _NO_STATEMENT = "The text has no statement; give one MERGE, UPDATE or DELETE."

@@ -133,7 +133,7 @@ class BreakEven:
     low_reads: float
     high_reads: float
 
-    def is_close(self, reads_per_commit: float) -> bool:
+    def is_too_close_to_call(self, reads_per_commit: float) -> bool:
         """Tell whether this many reads are too close to say which mode is cheaper."""
         return (
             self.low_reads < self.high_reads

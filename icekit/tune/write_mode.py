@@ -85,7 +85,7 @@ _UPGRADES = {
 }
 
 
-def costs_of(
+def costs_of_write_modes(
     measurements: Measurements, modes: Sequence[WriteMode], commit_count: int, data_file_count: int
 ) -> Iterator[ModeCosts]:
     """The costs of the modes that were measured completely; reads of copy-on-write, which leaves no
@@ -145,7 +145,7 @@ def do_deletes_stand_out(measurements: Measurements) -> bool:
     )
 
 
-def current_mode(facts: TableFacts, operation: str) -> WriteMode:
+def current_write_mode(facts: TableFacts, operation: str) -> WriteMode:
     """The current write mode of an operation."""
     mode_name = facts.setting(f"write.{operation}.mode") or COPY_ON_WRITE
     format_version = max(facts.format_version, 2)
@@ -162,7 +162,7 @@ def current_mode(facts: TableFacts, operation: str) -> WriteMode:
 Advice = tuple[tuple[Change, ...], str, str | None]
 
 
-def advise(
+def write_mode_advice(
     facts: TableFacts,
     costs_of_modes: Sequence[ModeCosts],
     operation: str,
@@ -173,7 +173,7 @@ def advise(
     the cheapest number).
     """
     mode_property = f"write.{operation}.mode"
-    write_mode_now = current_mode(facts, operation)
+    write_mode_now = current_write_mode(facts, operation)
 
     def keep_mode(verdict: str) -> Advice:
         return (Change(mode_property, write_mode_now.mode, write_mode_now.mode, ""),), verdict, None
@@ -201,7 +201,9 @@ def advise(
         else 0.0
     )
     at_reads_text = f"at {plain_number(reads_per_commit)} reads per commit"
-    if best_costs.mode.mode != write_mode_now.mode and break_even_point.is_close(reads_per_commit):
+    if best_costs.mode.mode != write_mode_now.mode and break_even_point.is_too_close_to_call(
+        reads_per_commit
+    ):
         changes, verdict, advised_variant = keep_mode(
             f"Too close to call {at_reads_text}: {break_even_point}."
         )
@@ -315,7 +317,7 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
         options.compact_every or round(commits_between_compactions(commit_history) or 0) or None
     )
     costs_of_modes = tuple(
-        costs_of(experiment.measurements, modes, commit_count, facts.data.file_count)
+        costs_of_write_modes(experiment.measurements, modes, commit_count, facts.data.file_count)
     )
     if reads_per_commit is not None:
         for mode_costs in costs_of_modes:
@@ -327,10 +329,10 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
                     )
                 },
             )
-    changes, verdict, advised_variant = advise(
+    changes, verdict, advised_variant = write_mode_advice(
         facts, costs_of_modes, operation, reads_per_commit, commits_per_compaction
     )
-    answer_notes = _notes(
+    answer_notes = _write_mode_notes(
         experiment, costs_of_modes, reads_per_commit, commits_per_compaction, reads_source
     )
     return experiment.answer(
@@ -338,7 +340,7 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
         verdict,
         changes,
         (f"Tried {tried_statements_text}.", *answer_notes),
-        now=current_mode(facts, operation).name,
+        now=current_write_mode(facts, operation).name,
         advised=advised_variant,
         has_enough_measurements=bool(costs_of_modes),
     )
@@ -496,7 +498,7 @@ def _reads_per_commit(
     )
 
 
-def _notes(
+def _write_mode_notes(
     experiment: Experiment,
     costs_of_modes: Sequence[ModeCosts],
     reads_per_commit: float | None,

@@ -21,7 +21,7 @@ from icekit.learn.lab import unpack_lab
 from icekit.sandbox.trial import Budget, Trial
 from icekit.tune.write_cost import WriteMode, break_even_of_modes
 from icekit.tune.write_history import COPY_ON_WRITE, CommitShape, synthetic_statements
-from icekit.tune.write_mode import COMMIT, compact, costs_of, run_commit, set_up_mode
+from icekit.tune.write_mode import COMMIT, compact, costs_of_write_modes, run_commit, set_up_mode
 from rigs.bench.measure import Others, show
 
 SPARK_CONF = "spark.driver.memory=2g"
@@ -135,7 +135,7 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
     )
     modes = [WriteMode("merge-on-read", 2, kind) for kind in ("file", "partition")]
     rivals = [mode for mode in modes if answer.measured.value(mode.name, COMMIT)]
-    tried = costs_of(
+    tried = costs_of_write_modes(
         answer.measured, (WriteMode(COPY_ON_WRITE, 2), *rivals), TRIED, facts.data.file_count
     )
     even = break_even_of_modes(list(tried), commits)
@@ -143,7 +143,7 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
     predicted = even.reads_per_commit
     advised = (
         "too close to call"
-        if even.is_close(workload.reads)
+        if even.is_too_close_to_call(workload.reads)
         else "copy-on-write"
         if workload.reads > predicted
         else "merge-on-read"

@@ -25,10 +25,10 @@ from icekit.tune.write_mode import (
     OPENS,
     SCAN,
     Advice,
-    advise,
-    costs_of,
-    current_mode,
+    costs_of_write_modes,
+    current_write_mode,
     do_deletes_stand_out,
+    write_mode_advice,
 )
 from tests.factories import table_facts
 
@@ -87,8 +87,8 @@ def test_the_interval_of_the_break_even_point_holds_what_repeats_differed_by() -
 
     assert even is not None
     assert even.low_reads < even.reads_per_commit < even.high_reads
-    assert even.is_close(even.reads_per_commit)
-    assert not BreakEven(3.0, 3.0, 3.0).is_close(3.0)
+    assert even.is_too_close_to_call(even.reads_per_commit)
+    assert not BreakEven(3.0, 3.0, 3.0).is_too_close_to_call(3.0)
     for low, high, interval in (
         (1.2, 6.3, " (between 1.2 and 6.3 by repeated measurements)"),
         (0.0, 6.3, " (between 0 and 6.3 by repeated measurements)"),
@@ -101,7 +101,9 @@ def test_the_interval_of_the_break_even_point_holds_what_repeats_differed_by() -
 
 
 def advice(reads: float | None, *costs: ModeCosts) -> Advice:
-    return advise(table_facts(properties={}), costs or (COPIED, MERGED), "update", reads, 2)
+    return write_mode_advice(
+        table_facts(properties={}), costs or (COPIED, MERGED), "update", reads, 2
+    )
 
 
 def test_the_mode_that_costs_less_at_the_reads_is_advised() -> None:
@@ -167,7 +169,7 @@ def test_the_current_mode_follows_from_properties_and_version(
 ) -> None:
     facts = table_facts(format_version=version, properties=properties)
 
-    assert current_mode(facts, "update") == mode
+    assert current_write_mode(facts, "update") == mode
 
 
 def trial(scan: float) -> Measurements:
@@ -180,7 +182,7 @@ def trial(scan: float) -> Measurements:
 
 
 def test_costs_follow_from_the_measurements_and_incomplete_modes_are_left_out() -> None:
-    copied, merged = costs_of(trial(3.0), (COPYING, PER_FILE, VECTORS), 2, 100)
+    copied, merged = costs_of_write_modes(trial(3.0), (COPYING, PER_FILE, VECTORS), 2, 100)
 
     assert (copied.write_seconds, copied.scan_seconds, copied.delete_files_opened(5)) == (
         9.0,

@@ -79,15 +79,15 @@ class CompactionExplorer(Explorer):
             return
         self.policy = policy
         self.chart.value = chart_html
-        choice_texts = [
+        parameter_texts = [
             f"{chosen_name} = {str(chosen_value)!r}"
             for chosen_name in self.fields
             if (chosen_value := getattr(policy, chosen_name))
         ]
         message_sentence = "Run the cells below to plan this."
-        if choice_texts:
+        if parameter_texts:
             message_sentence += (
-                f" To keep it, in the notebook's parameters: {'; '.join(choice_texts)}"
+                f" To keep it, in the notebook's parameters: {'; '.join(parameter_texts)}"
             )
         self.message.value = note(message_sentence)
 

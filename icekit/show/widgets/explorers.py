@@ -115,16 +115,16 @@ class Chooser(Explorer):
 
 @frozen
 class SliderSetting:
-    """One threshold as a slider: ``name`` is that in
-    :class:`~icekit.health.diagnose.findings.Thresholds`; ``meaning`` is what it is a share or a
-    number of.
+    """One threshold as a slider: ``threshold_name`` is that in
+    :class:`~icekit.health.diagnose.findings.Thresholds`; ``threshold_meaning`` is what it is a
+    share or a number of, and ``threshold_source`` where its default comes from.
     """
 
     threshold_name: str
     label: str
-    meaning: str
+    threshold_meaning: str
     unit: Unit = SHARE
-    source: str = "icekit default"
+    threshold_source: str = "icekit default"
 
 
 #: The thresholds that people move most, each of another finding; the others are a notebook's
@@ -194,7 +194,9 @@ class ThresholdsExplorer(Explorer):
         slider_rows = [
             row(
                 self.sliders[slider_setting.threshold_name],
-                toolkit().Label(f"{slider_setting.meaning}; {slider_setting.source}"),
+                toolkit().Label(
+                    f"{slider_setting.threshold_meaning}; {slider_setting.threshold_source}"
+                ),
             )
             for slider_setting in SLIDERS
         ]
@@ -218,7 +220,8 @@ class ThresholdsExplorer(Explorer):
         slider = labelled_control(
             toolkit().FloatSlider,
             slider_setting.label,
-            f"{slider_setting.meaning}; where it comes from: {slider_setting.source}",
+            f"{slider_setting.threshold_meaning}; where it comes from: "
+            f"{slider_setting.threshold_source}",
             value=threshold_value,
             continuous_update=False,
             width="32em",

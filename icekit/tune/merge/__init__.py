@@ -161,7 +161,7 @@ def review_merge(
                 measurements, fingerprints = _try_on_clones(
                     trial, statement, review.narrower_merge, measurements
                 )
-    return _answer(trial, review, measurements, fingerprints)
+    return _merge_answer(trial, review, measurements, fingerprints)
 
 
 def _parse_merge(spark: SparkSession, sql: str) -> Statement:
@@ -204,7 +204,7 @@ def _try_on_clones(
             temporary_settings(box.lake.spark, reading_settings()),
         ):
             fingerprints_by_variant[variant] = str(
-                fingerprint(box.lake.spark, statement.with_branch(box.name))[()]
+                fingerprint(box.lake.spark, statement.name_with_branch(box.name))[()]
             )
         plan_nodes = list(nodes_with_searches(executed_command_plan(execution.frame)))
         scan_nodes = [plan_node for plan_node in plan_nodes if is_scan_of(plan_node, box.name)]
@@ -251,7 +251,7 @@ class MergeReview:
             return cls(
                 statement,
                 plan,
-                full_scan(spark, statement.with_branch(statement.target)),
+                full_scan(spark, statement.name_with_branch(statement.target)),
                 *narrower_rewrite(spark, statement, keys, plan),
                 partitioned_join_change(spark, statement, plan, keys, facts),
             )
@@ -280,7 +280,7 @@ class MergeReview:
             )
         yield narrower_change
         yield replace(self.join_change, is_alternative=narrower is not None)
-        opened_sentence = f"The target scan opens {self.opened_text()}."
+        opened_sentence = f"The target scan opens {self.opened_files_text()}."
         why = f"{opened_sentence} Filters that reached Iceberg: {current_plan.scan.pushed_filters}."
         yield Change("pruning", None, None, why)
         with_or_without_target_shuffle = "with" if current_plan.is_target_shuffled else "without"
@@ -292,7 +292,7 @@ class MergeReview:
         )
         yield Change("shuffle", None, None, why)
 
-    def opened_text(self) -> str:
+    def opened_files_text(self) -> str:
         """The files and bytes that the target scan opens, of all."""
         target_scan = self.plan.scan
         full_scan = self.full_scan
@@ -306,14 +306,14 @@ class MergeReview:
         )
 
 
-def _answer(
+def _merge_answer(
     trial: Trial, review: MergeReview, measurements: Measurements, fingerprints: set[str]
 ) -> Answer:
     """``fingerprints`` are the fingerprints that the statements left."""
     are_rows_different = len(fingerprints) > 1
     if are_rows_different:
         review = replace(review, narrower_merge=None, no_narrower_reason="it left different rows")
-    verdict = f"No change: it opens {review.opened_text()}."
+    verdict = f"No change: it opens {review.opened_files_text()}."
     if review.narrower_merge is not None:
         verdict = (
             "Write the source's values into ON: the statement then opens "
