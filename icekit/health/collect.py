@@ -60,7 +60,7 @@ LOCAL_FILES = 200_000
 # Using Spark is worth it from here if it already runs.
 LOCAL_FILES_BESIDE_SPARK = 20_000
 FILTER_COLUMNS_PROPERTY = "icekit.filter-columns"
-_EXAMPLES = 5
+_MOST_EXAMPLES = 5
 
 
 def observe(
@@ -83,76 +83,80 @@ def observe(
     that queries filter by; default: the table property ``icekit.filter-columns``. ``storage`` also
     looks for missing files, and for orphan files unless another table of the catalog shares the
     location: this reads every table's metadata file, and ``say`` gets its progress
-    (:func:`icekit.health.storage.search.search_storage`). ``progress`` is called with (manifests read, of
-    how many).
+    (:func:`icekit.health.storage.search.search_storage`). ``progress`` is called with (manifests
+    read, of how many).
     Raises the errors of :mod:`icekit.common.errors`.
     """
     start_seconds = time.monotonic()
     table_name = lake.identifier(table)
-    source = lake.tables.source(table_name)
-    meta, metadata_bytes = metadata_with_size(source)
+    table_source = lake.tables.source(table_name)
+    meta, metadata_file_size = metadata_with_size(table_source)
     snapshot, ref_name = choose_snapshot(meta, ref)
     schema = metadata.schema_of(meta, (snapshot or {}).get("schema-id") if ref else None)
-    definition_fields = _definition_fields(meta, schema, filter_columns)
-    unreadable_or_unwritable = unsupported_columns(meta, lake.engine)
-    is_unreadable = any(column.ability is Ability.READ for column in unreadable_or_unwritable)
-    identifier_ids = schema.get("identifier-field-ids") or ()
-    specs_by_id = {spec.spec_id: spec for spec in definition_fields["specs"]}
-    manifests = _read_manifests(snapshot, source, specs_by_id)
+    definition_facts = _definition_facts(meta, schema, filter_columns)
+    columns_without_support = unsupported_columns(meta, lake.engine)
+    is_unreadable_by_spark = any(
+        column.ability is Ability.READ for column in columns_without_support
+    )
+    identifier_field_ids = schema.get("identifier-field-ids") or ()
+    specs_by_id = {spec.spec_id: spec for spec in definition_facts["specs"]}
+    manifests = _read_manifests(snapshot, table_source, specs_by_id)
     observed_snapshot = ObservedSnapshot(meta, snapshot, manifests, specs_by_id)
-    new_rollup = partial(_new_rollup, observed_snapshot, tuple(size_ratios))
-    # Spark does not even open the metadata tables of a table that it cannot read. Where the column of
-    # a partition field was dropped, they do not have its values, or fail.
+    rollup_factory = partial(_new_rollup, observed_snapshot, tuple(size_ratios))
+    # Spark does not even open the metadata tables of a table that it cannot read. Where the column
+    # of a partition field was dropped, they do not have its values, or fail.
     current_columns = metadata.columns(meta, metadata.schema_of(meta))
-    has_hidden_files = bool(
+    has_dropped_partition_columns = bool(
         fields_blocking_files_table(specs_by_id.values(), current_columns)
     ) or any(
         specs_by_id[manifest["partition_spec_id"]].dropped_column_fields for manifest in manifests
     )
-    collector = "local" if is_unreadable or has_hidden_files else collector
+    collector = "local" if is_unreadable_by_spark or has_dropped_partition_columns else collector
     rollup, used_collector = _count_files(
-        lake, table_name, source, observed_snapshot, new_rollup, collector, progress
+        lake, table_name, table_source, observed_snapshot, rollup_factory, collector, progress
     )
     now_ms = int(time.time() * 1000)
-    limit_removals = _removed_by_limits(meta, now_ms)
+    removals_by_ref_limits = _removals_by_ref_limits(meta, now_ms)
     writer_log = WriterLog(meta)
     recent_partitions = partitions_written_within(
-        source.read, observed_snapshot, RECENT_MINUTES, now_ms, manifests, MOST_MANIFESTS
+        table_source.read, observed_snapshot, RECENT_MINUTES, now_ms, manifests, MOST_MANIFESTS
     )
     storage_search = StorageSearch()
     if storage:
         from icekit.health.storage.search import search_storage
 
-        storage_search = search_storage(lake, table_name, source, observed_snapshot, collector, say)
+        storage_search = search_storage(
+            lake, table_name, table_source, observed_snapshot, collector, say
+        )
     return TableFacts(
         catalog=lake.name,
         table=table_name,
         snapshot_id=observed_snapshot.snapshot_id,
         ref=ref_name,
         snapshot_ms=(snapshot or {}).get("timestamp-ms"),
-        **definition_fields,
-        **_file_fields(rollup, definition_fields["properties"]),
-        misread_keys=_misread_keys(meta, rollup),
+        **definition_facts,
+        **_file_facts(rollup, definition_facts["properties"]),
+        misread_keys=_misread_key_columns(meta, rollup),
         history=replace(
             history(meta, snapshot),
             expirable_count=_expirable_count(meta, now_ms, writer_log),
-            past_limits=len(limit_removals.expired_ids),
-            refs_past_limits=limit_removals.expired_refs,
+            past_limits=len(removals_by_ref_limits.expired_ids),
+            refs_past_limits=removals_by_ref_limits.expired_refs,
             writers=writer_log.states(),
             staged=staged_writes(meta),
         ),
         metrics_sample=sample_metrics(
-            manifests, definition_fields["columns"], source.read, identifier_ids
+            manifests, definition_facts["columns"], table_source.read, identifier_field_ids
         ),
         recent=tuple(sorted(recent_partitions, key=sort_key)),
-        metadata_bytes=metadata_bytes,
+        metadata_bytes=metadata_file_size,
         metadata_sections=largest_sections(meta),
         flaws=_metadata_flaws(observed_snapshot, rollup.integrity, now_ms),
         statistics=statistics_ages(meta, snapshot),
         storage=storage_search.storage,
         missing=storage_search.missing,
         unlisted=storage_search.unlisted,
-        unsupported_columns=unreadable_or_unwritable,
+        unsupported_columns=columns_without_support,
         engine=lake.engine,
         collector=used_collector,
         iceberg_version=iceberg_version(lake.spark, lake.name)
@@ -163,7 +167,7 @@ def observe(
     )
 
 
-def _definition_fields(
+def _definition_facts(
     meta: metadata.Json, schema: metadata.Json, filter_columns: Sequence[str] | None
 ) -> dict[str, Any]:
     """The fields of :class:`TableFacts` that say how the table is defined."""
@@ -186,7 +190,7 @@ def _definition_fields(
         "distribution": metadata.distribution_modes(
             properties,
             is_partitioned=any(
-                s.spec_id == default_spec_id and not s.is_unpartitioned for s in specs
+                spec.spec_id == default_spec_id and not spec.is_unpartitioned for spec in specs
             ),
             is_sorted=bool(sort_order),
         ),
@@ -194,9 +198,11 @@ def _definition_fields(
     }
 
 
-def _file_fields(rollup: Rollup, properties: Mapping[str, str]) -> dict[str, Any]:
+def _file_facts(rollup: Rollup, properties: Mapping[str, str]) -> dict[str, Any]:
     """The fields of :class:`TableFacts` that count files."""
-    target_bytes = metadata.number_property(properties, "commit.manifest.target-size-bytes")
+    manifest_target_bytes = metadata.number_property(
+        properties, "commit.manifest.target-size-bytes"
+    )
     return {
         "data_edges": rollup.bucket_edges,
         "groups": rollup.groups(),
@@ -206,80 +212,76 @@ def _file_fields(rollup: Rollup, properties: Mapping[str, str]) -> dict[str, Any
         "unapplied": rollup.unapplied_deletes(),
         "integrity": rollup.integrity,
         "manifests": manifest_facts(
-            rollup.manifests, rollup.specs.values(), rollup.file_counts(), target_bytes
+            rollup.manifests, rollup.specs.values(), rollup.file_counts(), manifest_target_bytes
         ),
     }
 
 
-def _misread_keys(meta: metadata.Json, rollup: Rollup) -> tuple[str, ...]:
+def _misread_key_columns(meta: metadata.Json, rollup: Rollup) -> tuple[str, ...]:
     """The names of the key columns by which Iceberg's newest reader misreads equality deletes."""
-    field_ids = [field_id for key in rollup.equality_keys() for field_id in key.field_ids]
-    return tuple(misread_fields(meta, field_ids, reads_dropped_keys=True).values())
+    key_field_ids = [field_id for key in rollup.equality_keys() for field_id in key.field_ids]
+    return tuple(misread_fields(meta, key_field_ids, reads_dropped_keys=True).values())
 
 
 def _new_rollup(observed_snapshot: ObservedSnapshot, size_ratios: Iterable[float]) -> Rollup:
     meta = observed_snapshot.metadata
     target_bytes = metadata.number_property(metadata.properties_of(meta), metadata.TARGET)
-    rollup_arguments = (
-        observed_snapshot.manifests,
-        observed_snapshot.specs,
-        metadata.key_columns(meta),
-    )
-    last_sequence_number = int(meta.get("last-sequence-number") or 0)
     return Rollup(
-        *rollup_arguments,
-        bucket_edges(target_bytes, size_ratios),
-        target_bytes,
-        last_sequence_number,
+        manifests=observed_snapshot.manifests,
+        specs=observed_snapshot.specs_by_id,
+        columns=metadata.key_columns(meta),
+        bucket_edges=bucket_edges(target_bytes, size_ratios),
+        target_bytes=target_bytes,
+        last_sequence_number=int(meta.get("last-sequence-number") or 0),
     )
 
 
 def _count_files(
     lake: Lake,
-    name: Identifier,
+    table: Identifier,
     source: TableSource,
     observed_snapshot: ObservedSnapshot,
-    new_rollup: Callable[[], Rollup],
+    rollup_factory: Callable[[], Rollup],
     collector: Collector,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[Rollup, Literal["spark", "local"]]:
     """Count the files; also tells the collector that did."""
-    rollup = new_rollup()
+    rollup = rollup_factory()
     snapshot = observed_snapshot.snapshot or {}
-    expected_counts = file_counts(observed_snapshot.manifests)
+    expected_file_counts = file_counts(observed_snapshot.manifests)
     # Iceberg's metadata tables fail where a manifest list does not count the entries.
     used_collector = (
         "local"
-        if expected_counts is None
-        else choose_collector(lake, collector, sum(expected_counts))
+        if expected_file_counts is None
+        else choose_collector(lake, collector, sum(expected_file_counts))
     )
     if used_collector == "local" or not snapshot:
         local.roll_up(rollup, source.read, progress)
         return rollup, used_collector
     from icekit.health.facts import spark
 
-    sql_name = lake.sql_name(name)
+    sql_name = lake.sql_name(table)
     snapshot_id = snapshot["snapshot-id"]
-    failure: MetadataUnreadable | None = None
+    read_failure: MetadataUnreadable | None = None
     has_contradictions = False
     try:
         has_contradictions = spark.roll_up(rollup, lake.spark, sql_name, snapshot_id) or any(
             local.files_in_empty_manifests(observed_snapshot.manifests, source.read).values()
         )
     except MetadataUnreadable as error:
-        failure = error
-    is_complete = failure is None and expected_counts in (None, rollup.file_counts())
+        read_failure = error
+    is_complete = read_failure is None and expected_file_counts in (None, rollup.file_counts())
     if has_contradictions or not is_complete:
         # A rare table: what contradicts itself, or cannot be read, is named in one place.
-        local_rollup = new_rollup()
+        local_rollup = rollup_factory()
         local.roll_up(local_rollup, source.read, progress)
         if local_rollup.integrity.miscounted_count:
             return local_rollup, "local"
         rollup.integrity = local_rollup.integrity
-    if failure is not None:
-        raise failure
+    if read_failure is not None:
+        raise read_failure
     spark.check_file_counts(
-        lake.spark, sql_name, snapshot_id, expected_counts, rollup.file_counts()
+        lake.spark, sql_name, snapshot_id, expected_file_counts, rollup.file_counts()
     )
     return rollup, used_collector
 
@@ -296,7 +298,7 @@ def _expirable_count(meta: Mapping[str, Any], now_ms: int, writer_log: WriterLog
         return None
 
 
-def _removed_by_limits(meta: Mapping[str, Any], now_ms: int) -> Retained:
+def _removals_by_ref_limits(meta: Mapping[str, Any], now_ms: int) -> Retained:
     """What every expiry removes; nothing where the snapshots of a branch are damaged."""
     try:
         return removed_by_ref_limits(meta, now_ms)
@@ -311,8 +313,8 @@ def choose_collector(
     if collector in ("spark", "local"):
         return collector
     require_known(collector, ("auto", "spark", "local"), "collector")
-    local_limit = LOCAL_FILES_BESIDE_SPARK if lake.spark_is_running else LOCAL_FILES
-    if file_count <= local_limit:
+    local_file_limit = LOCAL_FILES_BESIDE_SPARK if lake.spark_is_running else LOCAL_FILES
+    if file_count <= local_file_limit:
         return "local"
     if not lake.spark_is_running:
         require(
@@ -326,17 +328,17 @@ def _read_manifests(
 ) -> list[Record]:
     if snapshot is None:
         return []
-    location = snapshot.get("manifest-list")
-    if location is None:
+    manifest_list_location = snapshot.get("manifest-list")
+    if manifest_list_location is None:
         raise MetadataUnreadable(
             f"Snapshot {snapshot['snapshot-id']} lists its manifests inline, as writers before "
             "2019 did; any commit of a current engine rewrites it."
         )
-    manifests = manifest_list(source.read(location), location)
+    manifests = manifest_list(source.read(manifest_list_location), manifest_list_location)
     for manifest in manifests:
         if manifest["partition_spec_id"] not in spec_ids:
             raise MetadataUnreadable(
-                f"{location} lists a manifest with partition spec "
+                f"{manifest_list_location} lists a manifest with partition spec "
                 f"{manifest['partition_spec_id']}, but partition-specs in "
                 f"{source.metadata_location} does not have that spec; {RESTORE_OLDER}."
             )
@@ -349,22 +351,23 @@ def _metadata_flaws(
     """What of the metadata is readable here, and refused by Iceberg where it needs it."""
     meta = observed_snapshot.metadata
     schema_ids = {schema.get("schema-id", 0) for schema in meta.get("schemas") or ()}
-    ids_without_schema = [
-        s["snapshot-id"]
-        for s in meta.get("snapshots") or ()
-        if schema_ids and s.get("schema-id") not in {None, *schema_ids}
+    snapshot_ids_without_schema = [
+        snapshot["snapshot-id"]
+        for snapshot in meta.get("snapshots") or ()
+        if schema_ids and snapshot.get("schema-id") not in {None, *schema_ids}
     ]
-    column_ids = {leaf.field_id for leaf in metadata.leaves(metadata.schema_of(meta))}
-    default_order_id = meta.get("default-sort-order-id", 0)
-    broken_order_ids = [
-        order["order-id"]
-        for order in meta.get("sort-orders") or ()
-        if order["order-id"] != default_order_id
+    column_ids = {leaf_column.field_id for leaf_column in metadata.leaves(metadata.schema_of(meta))}
+    default_sort_order_id = meta.get("default-sort-order-id", 0)
+    broken_sort_order_ids = [
+        sort_order["order-id"]
+        for sort_order in meta.get("sort-orders") or ()
+        if sort_order["order-id"] != default_sort_order_id
         and any(
-            f["transform"] != "void" and f["source-id"] not in column_ids for f in order["fields"]
+            f["transform"] != "void" and f["source-id"] not in column_ids
+            for f in sort_order["fields"]
         )
     ]
-    observed_id = observed_snapshot.snapshot_id
+    observed_snapshot_id = observed_snapshot.snapshot_id
     examples_by_flaw = {
         Flaw.UNCOUNTED_MANIFESTS: [
             manifest["manifest_path"]
@@ -372,45 +375,53 @@ def _metadata_flaws(
             if not has_entry_counts(manifest)
         ],
         Flaw.SCHEMA_GONE: [
-            snapshot_id for snapshot_id in ids_without_schema if snapshot_id == observed_id
+            snapshot_id
+            for snapshot_id in snapshot_ids_without_schema
+            if snapshot_id == observed_snapshot_id
         ],
         Flaw.OLD_SCHEMA_GONE: [
-            snapshot_id for snapshot_id in ids_without_schema if snapshot_id != observed_id
+            snapshot_id
+            for snapshot_id in snapshot_ids_without_schema
+            if snapshot_id != observed_snapshot_id
         ],
-        Flaw.ORDER_BY_DROPPED: broken_order_ids,
+        Flaw.ORDER_BY_DROPPED: broken_sort_order_ids,
         Flaw.MISCOUNTED_MANIFESTS: [
-            f"{miscounted.path}: {miscounted.listed_count:,} live files by the manifest list "
-            f"{(observed_snapshot.snapshot or {}).get('manifest-list')}, {miscounted.live_count:,} "
-            "in the manifest"
-            for miscounted in integrity.miscounted
+            f"{miscounted_manifest.path}: {miscounted_manifest.listed_count:,} live files by the "
+            f"manifest list {(observed_snapshot.snapshot or {}).get('manifest-list')}, "
+            f"{miscounted_manifest.live_count:,} in the manifest"
+            for miscounted_manifest in integrity.miscounted
         ],
         Flaw.FUTURE_TIMES: [
-            f"until {time_text(time_ms)}"
-            for time_ms in reversed(metadata.future_times(meta, now_ms))
+            f"until {time_text(future_time_ms)}"
+            for future_time_ms in reversed(metadata.future_times(meta, now_ms))
         ],
     }
     counts_by_flaw = {Flaw.MISCOUNTED_MANIFESTS: integrity.miscounted_count}
     return tuple(
-        MetadataFlaw(flaw, counts_by_flaw.get(flaw, len(ids)), tuple(map(str, ids[:_EXAMPLES])))
-        for flaw, ids in examples_by_flaw.items()
-        if ids
+        MetadataFlaw(
+            flaw,
+            counts_by_flaw.get(flaw, len(examples)),
+            tuple(map(str, examples[:_MOST_EXAMPLES])),
+        )
+        for flaw, examples in examples_by_flaw.items()
+        if examples
     )
 
 
 def declared_filter_columns(properties: Mapping[str, str]) -> list[str]:
     """The columns of the table property ``icekit.filter-columns``."""
-    names = properties.get(FILTER_COLUMNS_PROPERTY, "").split(",")
-    return list(filter(None, map(str.strip, names)))
+    column_names = properties.get(FILTER_COLUMNS_PROPERTY, "").split(",")
+    return list(filter(None, map(str.strip, column_names)))
 
 
 def _filter_columns(
-    stated_columns: Sequence[str] | None, properties: dict[str, str], known_columns: Sequence[str]
+    stated_columns: Sequence[str] | None, properties: dict[str, str], table_columns: Sequence[str]
 ) -> tuple[str, ...]:
     """The stated columns, or else those of the table property; an unknown column is an error in the
     former and ignored in the latter.
     """
     if not stated_columns:
-        return tuple(c for c in declared_filter_columns(properties) if c in known_columns)
+        return tuple(name for name in declared_filter_columns(properties) if name in table_columns)
     for column in stated_columns:
-        require_known(column, known_columns, "column")
+        require_known(column, table_columns, "column")
     return tuple(stated_columns)

@@ -193,7 +193,7 @@ def adopted_paths(lake: Lake, scratch_table: ScratchTable) -> frozenset[str]:
         for s in scratch_metadata.get("snapshots") or ()
         if scratch_table.marker not in (s.get("manifest-list") or "")
     }
-    paths = referenced_files(source, metadata, excluded_snapshots=old)
+    paths = referenced_files(source, metadata, excluded_snapshot_ids=old)
     return frozenset(
         inside for path in paths if (inside := _path_in_folder(path, scratch_table)) is not None
     )

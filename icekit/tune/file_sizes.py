@@ -350,9 +350,9 @@ def _commit_frequency_changes(facts: TableFacts) -> Iterator[Change]:
     """
     commit_rhythm = append_rhythm(row_writing_commits(facts.history.commits))
     min_file_bytes = min_file_size(facts.target_bytes)
-    if commit_rhythm is None or not 0 < 2 * commit_rhythm.bytes_per_partition <= min_file_bytes:
+    if commit_rhythm is None or not 0 < 2 * commit_rhythm.median_partition_bytes <= min_file_bytes:
         return
-    mean_interval_ms = commit_rhythm.seconds * 1000
+    mean_interval_ms = commit_rhythm.interval_seconds * 1000
     less_often_clause = ""
     if (needed_interval_ms := commit_rhythm.interval_ms(min_file_bytes)) is not None:
         less_often_clause = (
@@ -360,7 +360,7 @@ def _commit_frequency_changes(facts: TableFacts) -> Iterator[Change]:
             f"{span(mean_interval_ms)} (mean) would. Commit less often,"
         )
     why = (
-        f"A commit adds {size(commit_rhythm.bytes_per_partition)} to a partition (median), so no "
+        f"A commit adds {size(commit_rhythm.median_partition_bytes)} to a partition (median), so no "
         f"setting makes a file of {size(facts.target_bytes)}{less_often_clause or '. Therefore'} "
         "compact (icekit compact), or use coarser partitions (icekit tune layout)."
     )

@@ -177,7 +177,7 @@ def test_orphans_are_counted_and_weighed_and_left_where_they_are(lake: Lake) -> 
 def test_of_many_orphans_some_are_weighed_for_all(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icekit.health.storage.orphans.WEIGHED", 4)
+    monkeypatch.setattr("icekit.health.storage.orphans.MOST_MEASURED", 4)
     found = lake.observe("lab.orphan_files", storage=True, collector="spark").storage
 
     assert found is not None

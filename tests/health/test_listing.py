@@ -69,7 +69,7 @@ ANOTHER_FILE = [
 def test_a_file_is_found_however_its_place_is_spelled(folder: str, named: str) -> None:
     comparison = compared(folder, [named], ["x"])
 
-    assert (comparison.orphan_count, comparison.doubts) == (0, [])
+    assert (comparison.orphan_count, comparison.orphan_doubts) == (0, [])
     assert comparison.named_files.expected_by_path == {}
 
 
@@ -80,7 +80,7 @@ def test_a_file_that_only_its_scheme_or_bucket_tells_from_a_named_one_is_not_dec
     comparison = compared(folder, [named], ["x"])
 
     assert comparison.orphan_count == 0
-    assert "only a person can say whether they are one file" in comparison.doubts[0]
+    assert "only a person can say whether they are one file" in comparison.orphan_doubts[0]
     # It may not be where the metadata says.
     assert [each.location for each in comparison.named_files.expected_by_path.values()] == [named]
 
@@ -88,7 +88,7 @@ def test_a_file_that_only_its_scheme_or_bucket_tells_from_a_named_one_is_not_dec
 def test_a_file_that_is_named_twice_and_once_elsewhere_is_not_decided_but_found() -> None:
     comparison = compared("s3://b/t", ["s3://b/t/x", "s3://other/t/x"], ["x"])
 
-    assert comparison.doubts
+    assert comparison.orphan_doubts
     assert comparison.named_files.doubtful_locations == {"s3://other/t/x"}
     assert comparison.named_files.expected_by_path == {}
 
@@ -117,7 +117,7 @@ def test_hidden_names_are_left_out_but_those_of_partition_fields() -> None:
     comparison = compared("/t", [], [*orphans, *hidden], fields=("_part", ".p"))
 
     assert comparison.orphan_count == len(orphans)
-    assert comparison.examples == sorted(f"file:/t/{each}" for each in orphans)
+    assert comparison.orphan_examples == sorted(f"file:/t/{each}" for each in orphans)
 
 
 def test_a_hidden_file_that_is_named_is_found() -> None:
@@ -139,10 +139,12 @@ def test_orphans_are_not_decided_where_a_file_exists_that_the_listing_does_not_h
     comparison = compared("s3://b/t", named, ["cafe\u0301"])
     comparison.doubt_listing(dict.fromkeys(named, 7) | {"s3://b/t/gone": None})
 
-    assert comparison.doubts == ["the listing does not have s3://b/t/caf\u00e9, which exists"]
+    assert comparison.orphan_doubts == [
+        "the listing does not have s3://b/t/caf\u00e9, which exists"
+    ]
     elsewhere = compared("s3://b/t", named[1:], [])
     elsewhere.doubt_listing(dict.fromkeys(named, 7) | {"s3://b/t/gone": None})
-    assert elsewhere.doubts == []
+    assert elsewhere.orphan_doubts == []
 
 
 def test_the_examples_are_the_first_by_name_and_all_are_weighed() -> None:
@@ -157,6 +159,6 @@ def test_orphans_below_a_link_are_not_decided() -> None:
     comparison = compared("/t", [], [])
     comparison.compare(ListedFile("data/link/x", 7, OLD, link="data/link"))
 
-    assert comparison.doubts == [
+    assert comparison.orphan_doubts == [
         "file:/t/data/link is a link to another folder, whose files may belong to something else"
     ]

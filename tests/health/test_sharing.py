@@ -16,7 +16,7 @@ from icekit.engine.tables import EmbeddedTables, TableSource
 from icekit.health.facts.metadata_file import load_metadata
 from icekit.health.facts.storage import SharedPlace, Sharing
 from icekit.health.storage import orphans
-from icekit.health.storage.orphans import TableQuery, sharing
+from icekit.health.storage.orphans import ReadLimits, sharing
 from icekit.iceberg.paths import folder_spellings, may_overlap
 from tests.damage import on_disk
 from tests.offline import IDS, lake_in
@@ -50,7 +50,7 @@ def create(catalog: SqlCatalog) -> Create:
 
 
 def found(lake: Lake, seconds: float = 600.0) -> Sharing:
-    return sharing(lake, A, TableQuery(seconds=seconds))
+    return sharing(lake, A, ReadLimits(max_seconds=seconds))
 
 
 PLACES = {
@@ -186,7 +186,7 @@ def test_a_table_that_is_not_found_is_gone_only_if_it_is_listed_no_more(
     lake.tables = Hiding(lake.tables.path)  # type: ignore[attr-defined]
 
     for _ in range(2):
-        answer = sharing(lake, ("db", "c"), max_age=600.0)
+        answer = sharing(lake, ("db", "c"), max_age_seconds=600.0)
         assert answer.unchecked == (
             "db.b cannot be read: the catalog lists it, but says that it does not exist"
             if is_listed
@@ -248,21 +248,23 @@ def test_what_was_read_lately_is_not_read_again_unless_it_matters(
 
     monkeypatch.setattr(orphans, "load_metadata", load)
 
-    def of(name: str, max_age: float = 0.0) -> Sharing:
+    def of(name: str, max_age_seconds: float = 0.0) -> Sharing:
         read.clear()
-        return sharing(lake, ("db", name), max_age=max_age)
+        return sharing(lake, ("db", name), max_age_seconds=max_age_seconds)
 
     assert of("a") == Sharing()
     assert len(read) == 4
-    assert of("b", max_age=600.0) == Sharing()
+    assert of("b", max_age_seconds=600.0) == Sharing()
     assert len(read) == 2
-    assert of("c", max_age=600.0).summary.partition(" (")[0] == "shared location with db.late"
+    assert (
+        of("c", max_age_seconds=600.0).summary.partition(" (")[0] == "shared location with db.late"
+    )
     assert len(read) == 2
     # A removal looks at everything again.
     assert of("b") == Sharing()
     assert len(read) == 4
     catalog.drop_table(("db", "late"))
-    assert of("c", max_age=600.0) == Sharing()
+    assert of("c", max_age_seconds=600.0) == Sharing()
 
 
 def test_a_table_that_was_made_since_the_catalog_was_listed_is_found(
@@ -272,6 +274,6 @@ def test_a_table_that_was_made_since_the_catalog_was_listed_is_found(
     found(lake)
     location = create("b")
 
-    assert sharing(lake, ("db", "b"), max_age=600.0) == Sharing()
+    assert sharing(lake, ("db", "b"), max_age_seconds=600.0) == Sharing()
     create("c", f"{location}/inside")
     assert sharing(lake, ("db", "b")).shared == (SharedPlace("db.c", f"{location}/inside"),)

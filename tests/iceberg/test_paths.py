@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.health.storage.naming import Folders, folders_in_frame, folders_of
+from icekit.health.storage.file_references import Folders, folders_in_frame, folders_of
 from icekit.iceberg.paths import (
     LOCAL,
     has_common_folder,

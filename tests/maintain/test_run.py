@@ -12,7 +12,7 @@ from icekit.engine.interrupting import Stop
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.head import head
 from icekit.health.facts.retention import Retention, retained_snapshots
-from icekit.health.storage.naming import lookup_files, referenced_paths
+from icekit.health.storage.file_references import lookup_files, referenced_paths
 from icekit.iceberg.definition import PartitionField, PartitionSpec
 from icekit.maintain.plan import Plan
 from icekit.maintain.planning.maintenance import DEFAULT_PROCEDURES, PROCEDURES

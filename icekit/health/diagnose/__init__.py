@@ -18,7 +18,7 @@ from icekit.health.diagnose.findings import Context, Finding, Findings, Threshol
 from icekit.health.facts.model import TableFacts
 
 #: Every symptom, by the name of its finding: of those that are equally serious, what changes the
-# results of queries comes first, then what should be fixed before the others.
+#: results of queries comes first, then what should be fixed before the others.
 SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
     check.__name__: check
     for check in (
@@ -86,8 +86,8 @@ def diagnose(
     """
     context = Context(facts, thresholds or Thresholds(), session_conf)
     findings = [
-        replace(finding, name=name, command=command_for(facts, name))
-        for name, check in SYMPTOMS.items()
+        replace(finding, name=finding_name, command=command_for(facts, finding_name))
+        for finding_name, check in SYMPTOMS.items()
         if (finding := check(context)) is not None
     ]
     if facts.is_unreadable:

@@ -16,52 +16,52 @@ from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.metadata import MODES
 from icekit.iceberg.partition import Partition
 
-_UPSERT = "write.upsert.enabled"
+_UPSERT_PROPERTY = "write.upsert.enabled"
 
 
 def equality_deletes(context: Context) -> Finding | None:
     """Equality deletes that apply to data: the most expensive kind of delete to read."""
     facts = context.facts
-    heap = context.heap
-    if heap.is_empty:
+    heap_forecast = context.heap
+    if heap_forecast.is_empty:
         return None
-    applied_deletes = sorted(equality_deletes_applied(facts), key=lambda a: -a.record_loads)
-    affected_rows = sum(a.data_record_count for a in applied_deletes)
+    deletes_per_partition = sorted(equality_deletes_applied(facts), key=lambda a: -a.record_loads)
+    affected_row_count = sum(a.data_record_count for a in deletes_per_partition)
     # A writer may have left data files without a row.
-    delete_ratio = heap.delete_record_count / max(facts.data.record_count, 1)
-    affected_share = affected_rows / max(facts.data.record_count, 1)
+    delete_ratio = heap_forecast.delete_record_count / max(facts.data.record_count, 1)
+    affected_row_share = affected_row_count / max(facts.data.record_count, 1)
     is_critical = delete_ratio >= context.thresholds.critical_delete_ratio
-    session_text = (
+    session_heap_text = (
         "this session has" if context.session_conf is not None else "an executor usually has"
     )
-    fit_text = ": it fits" if heap.verdict == "fits" else ""
-    first_step = (
+    fit_text = ": it fits" if heap_forecast.verdict == "fits" else ""
+    first_step_text = (
         "Rewrite the data files that the deletes apply to"
-        if heap.verdict == "fits" and not facts.misread_keys
+        if heap_forecast.verdict == "fits" and not facts.misread_keys
         else f"Run {context.command('compact')}, which applies the equality deletes as it rewrites "
         "and does not need the memory of Spark's own rewrite"
     )
     return context.finding(
-        context.partition_names(a.partition for a in applied_deletes),
+        context.partition_names(a.partition for a in deletes_per_partition),
         severity=Severity.CRITICAL if is_critical else Severity.WARNING,
-        figure=count(heap.delete_record_count, "record"),
-        evidence=f"{count(heap.delete_record_count, 'equality delete record')} in "
-        f"{count(heap.delete_file_count, 'file')} for at most {heap.data_file_count:,} of "
-        f"{facts.data.file_count:,} data files ({percent(affected_share)} of the rows). A full "
-        "scan loads "
-        f"{count(heap.loads, 'delete record')}, up to {heap.records:,} for one file",
+        figure=count(heap_forecast.delete_record_count, "record"),
+        evidence=f"{count(heap_forecast.delete_record_count, 'equality delete record')} in "
+        f"{count(heap_forecast.delete_file_count, 'file')} for at most "
+        f"{heap_forecast.data_file_count:,} of {facts.data.file_count:,} data files "
+        f"({percent(affected_row_share)} of the rows). A full scan loads "
+        f"{count(heap_forecast.loads, 'delete record')}, up to {heap_forecast.records:,} for one "
+        "file",
         threshold="any equality delete with a higher sequence number than data whose key bounds "
         "it meets",
         source="table spec, Scan Planning",
         effect="For every data file, a reader builds a hash set of all later delete records: work "
         "grows with the square of the commits, and memory with keys × cores.",
-        remedy=f"{first_step}: Spark's own rewrite needs about {size(heap.needed_bytes)} of heap "
-        "per "
-        f"executor of {count(heap.executor.cores, 'core')}, and {session_text} "
-        f"{size(heap.executor.heap_bytes)}{fit_text}. Afterwards, commit less often, or write "
-        "position "
-        "deletes or deletion vectors.",
-        sql=context.rewrite_calls({"delete-file-threshold": "1"}),
+        remedy=f"{first_step_text}: Spark's own rewrite needs about "
+        f"{size(heap_forecast.needed_bytes)} of heap per executor of "
+        f"{count(heap_forecast.executor.cores, 'core')}, and {session_heap_text} "
+        f"{size(heap_forecast.executor.heap_bytes)}{fit_text}. Afterwards, commit less often, or "
+        "write position deletes or deletion vectors.",
+        sql=context.rewrite_statements({"delete-file-threshold": "1"}),
     )
 
 
@@ -101,14 +101,14 @@ def misread_equality_deletes(context: Context) -> Finding | None:
         severity=Severity.CRITICAL,
         figure=f"{record_count:,} by {first_names(facts.misread_keys, 2)}",
         evidence=f"{count(record_count, 'equality delete record')} by "
-        f"{', '.join(facts.misread_keys)}: "
-        "Spark misreads deletes by a field inside a struct, or by a column of type fixed",
+        f"{', '.join(facts.misread_keys)}: Spark misreads deletes by a field inside a struct, or "
+        "by a column of type fixed",
         threshold="one equality delete by such a column",
         source="Iceberg 1.12: DeleteFilter.fileProjection looks missing keys up among top-level "
         "columns; of several fixed keys in a delete file, only the last is applied",
-        effect="Queries that do not read the struct lose rows that are not deleted, and so does every "
-        "query if the field was dropped: SELECT * and count(*) give different rows. Of fixed keys, "
-        "deleted rows are visible.",
+        effect="Queries that do not read the struct lose rows that are not deleted, and so does "
+        "every query if the field was dropped: SELECT * and count(*) give different rows. Of fixed "
+        "keys, deleted rows are visible.",
         remedy=f"Run {context.command('compact')} or {context.command('convert')}: both find the "
         "rows that are deleted by the specification, and every query shows the same rows "
         "afterwards. Do not use Spark's own rewrite_data_files, which keeps what its reader shows.",
@@ -118,8 +118,8 @@ def misread_equality_deletes(context: Context) -> Finding | None:
 def position_deletes(context: Context) -> Finding | None:
     """Position deletes that cover a large share of the rows."""
     # The ratio rule counts only deletes that name one data file; the count rule counts all.
-    are_scoped = context.facts.are_positions_scoped
-    rewrite_option = _ratio_option(context) if are_scoped else {"delete-file-threshold": "1"}
+    is_file_scoped = context.facts.are_positions_scoped
+    rewrite_options = _ratio_options(context) if is_file_scoped else {"delete-file-threshold": "1"}
     return _deleted_share_finding(
         context,
         Kind.POSITION_DELETES,
@@ -127,7 +127,10 @@ def position_deletes(context: Context) -> Finding | None:
         effect="Every scan reads the delete files and skips the deleted rows. Deleted rows still "
         "take storage and still count in file statistics.",
         remedy="Rewrite the data files with many deletes, then combine the remaining delete files.",
-        sql=(*context.rewrite_calls(rewrite_option), context.call("rewrite_position_delete_files")),
+        sql=(
+            *context.rewrite_statements(rewrite_options),
+            context.call_statement("rewrite_position_delete_files"),
+        ),
     )
 
 
@@ -140,49 +143,51 @@ def deletion_vectors(context: Context) -> Finding | None:
         effect="Scans read the hidden rows only to drop them, and the rows still take storage. "
         "Deletion vectors are cheap; the rows that they hide are not.",
         remedy="Rewrite the data files that have lost a large share of their rows.",
-        sql=context.rewrite_calls(_ratio_option(context)),
+        sql=context.rewrite_statements(_ratio_options(context)),
     )
 
 
-def _ratio_option(context: Context) -> dict[str, str]:
+def _ratio_options(context: Context) -> dict[str, str]:
     return {"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"}
 
 
 def _deleted_share_finding(
-    context: Context, kind: Kind, noun: str, **fields: Any
+    context: Context, kind: Kind, delete_noun: str, **finding_fields: Any
 ) -> Finding | None:
     """Deletes of one kind in the partitions whose share of deleted records is over the limit;
     critical if their share of the table reaches the limit at which a rewrite would act.
     """
     facts = context.facts
     thresholds = context.thresholds
-    shares_by_partition: dict[Partition, float] = {}
-    deleted_over_limit = 0
-    for partition, ratio in delete_ratios(facts).items():
-        delete_count = ratio.totals[kind].record_count
-        row_count = ratio.totals[Kind.DATA].record_count
+    deleted_shares_by_partition: dict[Partition, float] = {}
+    deleted_count_over_limit = 0
+    for partition, partition_ratio in delete_ratios(facts).items():
+        delete_count = partition_ratio.totals[kind].record_count
+        row_count = partition_ratio.totals[Kind.DATA].record_count
         if row_count and delete_count / row_count >= thresholds.delete_ratio:
-            shares_by_partition[partition] = delete_count / row_count
-            deleted_over_limit += delete_count
-    totals = facts.total(kind)
+            deleted_shares_by_partition[partition] = delete_count / row_count
+            deleted_count_over_limit += delete_count
+    delete_totals = facts.total(kind)
     row_count = facts.data.record_count
-    if not shares_by_partition or not totals.file_count:
+    if not deleted_shares_by_partition or not delete_totals.file_count:
         return None
     # Deletes that name no single file may be of files that are gone.
     is_exact = kind is Kind.DELETION_VECTORS or facts.are_positions_scoped
-    bound_text = "" if is_exact else "at most "
-    deleted_rows = min(totals.record_count, row_count)
-    is_critical = deleted_over_limit / row_count >= thresholds.critical_delete_ratio
+    at_most_text = "" if is_exact else "at most "
+    deleted_row_count = min(delete_totals.record_count, row_count)
+    is_critical = deleted_count_over_limit / row_count >= thresholds.critical_delete_ratio
     return context.finding(
-        context.partition_names(sorted(shares_by_partition, key=lambda p: -shares_by_partition[p])),
+        context.partition_names(
+            sorted(deleted_shares_by_partition, key=lambda p: -deleted_shares_by_partition[p])
+        ),
         severity=Severity.CRITICAL if is_critical else Severity.WARNING,
-        figure=f"{bound_text}{percent(deleted_rows / row_count)} of the rows",
-        evidence=f"{count(totals.file_count, noun)} for "
+        figure=f"{at_most_text}{percent(deleted_row_count / row_count)} of the rows",
+        evidence=f"{count(delete_totals.file_count, delete_noun)} for "
         f"{count(facts.data.file_count, 'data file')}: "
-        f"{bound_text}{deleted_rows:,} of {row_count:,} rows are deleted "
-        f"({percent(deleted_rows / row_count)})",
+        f"{at_most_text}{deleted_row_count:,} of {row_count:,} rows are deleted "
+        f"({percent(deleted_row_count / row_count)})",
         threshold=f"{percent(thresholds.delete_ratio)} of the rows of the table or a partition",
-        **fields,
+        **finding_fields,
     )
 
 
@@ -201,7 +206,9 @@ def v2_position_deletes(context: Context) -> Finding | None:
     statement = context.alter_statement({"format-version": "3"})
     if facts.format_version > 2:
         remedy = "Convert the delete files of version 2 to deletion vectors."
-        statement = context.call("rewrite_position_delete_files", options={"rewrite-all": "true"})
+        statement = context.call_statement(
+            "rewrite_position_delete_files", options={"rewrite-all": "true"}
+        )
     return context.finding(
         severity=Severity.WARNING if delete_file_count > data_file_count else Severity.INFO,
         figure=f"{delete_file_count:,} for {count(data_file_count, 'data file')}",
@@ -218,7 +225,8 @@ def v2_position_deletes(context: Context) -> Finding | None:
 
 
 def dangling_deletes(context: Context) -> Finding | None:
-    """Delete files that apply to no data file, see :class:`~icekit.health.facts.integrity.DeleteState`.
+    """Delete files that apply to no data file
+    (:class:`~icekit.health.facts.integrity.DeleteState`).
 
     Compaction asks a scan which of them it drops: some readers apply a delete of a single data file
     whatever folder its path names.
@@ -251,8 +259,8 @@ def equality_deletes_of_new_keys(context: Context) -> Finding | None:
         "(write.upsert.enabled in Flink). Compaction alone does not help: the writer adds delete "
         f"files with every commit. Later, {context.command('compact')} drops those that are older "
         "than the data files it has rewritten.",
-        sql=(context.alter_statement({_UPSERT: "false"}),)
-        if facts.is_setting_true(_UPSERT)
+        sql=(context.alter_statement({_UPSERT_PROPERTY: "false"}),)
+        if facts.is_setting_true(_UPSERT_PROPERTY)
         else (),
     )
 
@@ -273,7 +281,7 @@ def misfiled_deletes(context: Context) -> Finding | None:
         "the deletes; icekit compact then drops the leftover delete files. Without 1.11, roll back "
         "to the snapshot before the one that added them, and delete the rows again. Run no other "
         "maintenance before.",
-        sql=context.rewrite_calls({"delete-file-threshold": "1"}),
+        sql=context.rewrite_statements({"delete-file-threshold": "1"}),
     )
 
 
@@ -306,25 +314,23 @@ def replaced_deletes(context: Context) -> Finding | None:
         if misplaced_delete.state is DeleteState.REPLACED
         and misplaced_delete.revived_count is not None
     ]
-    revived_rows = sum(revived_counts)
-    visible_text = (
-        f"; {count(revived_rows, 'row')} deleted by {count(len(revived_counts), 'file')} of them, "
-        "but not by the "
-        "vector, can be seen in every query"
+    revived_row_count = sum(revived_counts)
+    revived_text = (
+        f"; {count(revived_row_count, 'row')} deleted by {count(len(revived_counts), 'file')} of "
+        "them, but not by the vector, can be seen in every query"
     )
     return _unapplied_finding(
         context,
         DeleteState.REPLACED,
-        f"for data files that have a deletion vector{visible_text if revived_rows else ''}",
-        severity=Severity.CRITICAL if revived_rows else Severity.WARNING,
+        f"for data files that have a deletion vector{revived_text if revived_row_count else ''}",
+        severity=Severity.CRITICAL if revived_row_count else Severity.WARNING,
         threshold="one position delete file of a data file with a deletion vector",
         source="table spec, Deletion Vectors: a vector replaces position deletes",
         effect="Readers ignore these delete files. Rows that only they delete are visible again: "
         "the writer of the vector did not merge them into it.",
-        remedy="If the rows should go, delete them again. Then run "
-        f"{context.command('compact')}, which drops these delete files. Do not use Iceberg's own "
-        "rewrite_position_delete_files before: it merges them into the vectors, and so deletes rows "
-        "that readers show.",
+        remedy=f"If the rows should go, delete them again. Then run {context.command('compact')}, "
+        "which drops these delete files. Do not use Iceberg's own rewrite_position_delete_files "
+        "before: it merges them into the vectors, and so deletes rows that readers show.",
     )
 
 
@@ -345,39 +351,48 @@ def several_vectors(context: Context) -> Finding | None:
 
 
 def _unapplied_finding(
-    context: Context, state: DeleteState, description: str, **fields: Any
+    context: Context, state: DeleteState, description: str, **finding_fields: Any
 ) -> Finding | None:
     """A finding about the delete files that apply to nothing for one reason, with an example where
     they name another data file.
     """
     facts = context.facts
-    deletes = facts.unapplied_in(state)
-    file_count = sum(one_delete.file_count for one_delete in deletes)
-    if not file_count:
+    unapplied_deletes = facts.unapplied_in(state)
+    delete_file_count = sum(unapplied_delete.file_count for unapplied_delete in unapplied_deletes)
+    if not delete_file_count:
         return None
     example_text = ""
-    for one_delete in facts.integrity.misplaced:
-        if one_delete.state is state and not example_text:
-            delete_text = (
-                f"{facts.partition_name(one_delete.partition)} of spec "
-                f"{one_delete.partition.spec_id}"
-            )
-            data_text = (
-                f"{facts.partition_name(one_delete.data_partition)} of spec "
-                f"{one_delete.data_partition.spec_id}"
-            )
-            example_text = (
-                f"; {one_delete.path}, added by snapshot {one_delete.snapshot_id}, is in "
-                f"{delete_text} and names "
-                f"{one_delete.named_path}; the table has {one_delete.data_path} in {data_text}"
-            )
-    records_text = count(sum(one_delete.record_count for one_delete in deletes), "record")
+    misplaced_deletes = [
+        misplaced_delete
+        for misplaced_delete in facts.integrity.misplaced
+        if misplaced_delete.state is state
+    ]
+    if misplaced_deletes:
+        misplaced_delete = misplaced_deletes[0]
+        delete_partition_text = (
+            f"{facts.partition_name(misplaced_delete.partition)} of spec "
+            f"{misplaced_delete.partition.spec_id}"
+        )
+        data_partition_text = (
+            f"{facts.partition_name(misplaced_delete.data_partition)} of spec "
+            f"{misplaced_delete.data_partition.spec_id}"
+        )
+        example_text = (
+            f"; {misplaced_delete.path}, added by snapshot {misplaced_delete.snapshot_id}, is in "
+            f"{delete_partition_text} and names {misplaced_delete.named_path}; the table has "
+            f"{misplaced_delete.data_path} in {data_partition_text}"
+        )
+    records_text = count(
+        sum(unapplied_delete.record_count for unapplied_delete in unapplied_deletes), "record"
+    )
     return context.finding(
-        context.partition_names(dict.fromkeys(one_delete.partition for one_delete in deletes)),
+        context.partition_names(
+            dict.fromkeys(unapplied_delete.partition for unapplied_delete in unapplied_deletes)
+        ),
         figure=records_text,
-        evidence=f"{count(file_count, 'delete file')} with {records_text} "
+        evidence=f"{count(delete_file_count, 'delete file')} with {records_text} "
         f"{description}{example_text}",
-        **fields,
+        **finding_fields,
     )
 
 
@@ -389,7 +404,7 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
     position deletes of well-sized data files therefore stay.
     """
     facts = context.facts
-    ignored_files = {
+    ignored_totals_by_partition = {
         partition_deletes.partition: (
             partition_deletes.well_sized_bytes,
             partition_deletes.well_sized_file_count,
@@ -397,30 +412,38 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
         for partition_deletes in equality_deletes_applied(facts)
         if partition_deletes.well_sized_file_count
     }
-    sequences = sequences_by_partition(facts)
-    for group in facts.of_kind(Kind.POSITION_DELETES):
-        if group.partition in ignored_files or group.file_scoped_count == group.file_count:
+    sequence_rows_by_partition = sequences_by_partition(facts)
+    for delete_group in facts.of_kind(Kind.POSITION_DELETES):
+        if (
+            delete_group.partition in ignored_totals_by_partition
+            or delete_group.file_scoped_count == delete_group.file_count
+        ):
             continue
-        sequence_rows = sequences.get(group.partition, ())
-        newest_delete = max(
+        sequence_rows = sequence_rows_by_partition.get(delete_group.partition, ())
+        newest_delete_sequence = max(
             (r.sequence_number for r in sequence_rows if r.position_delete_file_count), default=-1
         )
-        rows_under_deletes = [row for row in sequence_rows if row.sequence_number <= newest_delete]
-        file_count = sum(row.well_sized_file_count for row in rows_under_deletes)
-        if file_count:
-            ignored_files[group.partition] = (
+        rows_under_deletes = [
+            row for row in sequence_rows if row.sequence_number <= newest_delete_sequence
+        ]
+        ignored_file_count = sum(row.well_sized_file_count for row in rows_under_deletes)
+        if ignored_file_count:
+            ignored_totals_by_partition[delete_group.partition] = (
                 sum(row.well_sized_bytes for row in rows_under_deletes),
-                file_count,
+                ignored_file_count,
             )
-    if not ignored_files:
+    if not ignored_totals_by_partition:
         return None
-    total_files = sum(file_count for _, file_count in ignored_files.values())
+    total_ignored_count = sum(
+        ignored_file_count for _, ignored_file_count in ignored_totals_by_partition.values()
+    )
     return context.finding(
-        context.partition_names(sorted(ignored_files, key=lambda p: -ignored_files[p][0])),
-        figure=f"in {total_files:,} of {count(facts.data.file_count, 'file')}",
-        evidence=f"{total_files:,} of {facts.data.file_count:,} data files, well-sized, with "
-        "deletes "
-        "that a default rewrite_data_files does not count",
+        context.partition_names(
+            sorted(ignored_totals_by_partition, key=lambda p: -ignored_totals_by_partition[p][0])
+        ),
+        figure=f"in {total_ignored_count:,} of {count(facts.data.file_count, 'file')}",
+        evidence=f"{total_ignored_count:,} of {facts.data.file_count:,} data files, well-sized, "
+        "with deletes that a default rewrite_data_files does not count",
         threshold="one well-sized data file with equality deletes, or with position deletes that "
         "do not name a single data file",
         source="rewrite_data_files: delete-file-threshold (unlimited) and delete-ratio-threshold "
@@ -429,14 +452,18 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
         "keep getting slower.",
         remedy="Set delete-file-threshold=1, which selects every data file that any delete may "
         "apply to.",
-        sql=context.rewrite_calls({"delete-file-threshold": "1"}),
+        sql=context.rewrite_statements({"delete-file-threshold": "1"}),
     )
 
 
 def merge_on_read_on_v1(context: Context) -> Finding | None:
     """Merge-on-read is set on a table of format version 1, which cannot have delete files."""
     facts = context.facts
-    mode_properties = [name for name in MODES if facts.properties.get(name) == "merge-on-read"]
+    mode_properties = [
+        property_name
+        for property_name in MODES
+        if facts.properties.get(property_name) == "merge-on-read"
+    ]
     if facts.format_version != 1 or not mode_properties:
         return None
     return context.finding(

@@ -55,7 +55,7 @@ class ReportDocument:
 def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> ReportDocument:
     """The report of one table; :func:`write` masks secrets."""
     document_facts, left_out_counts = _bounded_facts(facts)
-    iceberg_version = {"iceberg": facts.iceberg_version} if facts.iceberg_version else {}
+    iceberg_versions = {"iceberg": facts.iceberg_version} if facts.iceberg_version else {}
     return ReportDocument(
         catalog=facts.catalog,
         table=facts.name,
@@ -63,7 +63,7 @@ def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> R
         collected_at=dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC).isoformat(),
         collector=facts.collector,
         seconds=round(facts.seconds, 3),
-        versions=versions() | iceberg_version,
+        versions=versions() | iceberg_versions,
         thresholds=thresholds,
         totals={kind: facts.total(kind) for kind in Kind},
         findings=[FindingDocument(**asdict(f) | {"severity": str(f.severity)}) for f in findings],
@@ -83,7 +83,7 @@ def save_facts(facts: TableFacts, path: Path) -> Path:
 
 
 @cache
-def _facts_type() -> Any:
+def _facts_adapter() -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(TableFacts)
@@ -95,7 +95,7 @@ def load_facts(path: Path) -> TableFacts:
     """
     try:
         json_document = json.loads(path.read_bytes())
-        facts: TableFacts = _facts_type().validate_python(json_document["facts"])
+        facts: TableFacts = _facts_adapter().validate_python(json_document["facts"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ParameterError(
             f"{path} holds no facts of a table ({type(error).__name__}); icekit report writes a "
@@ -117,10 +117,10 @@ def _bounded_facts(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
     properties = {
         name: MASK
         if is_secret(name)
-        else value
-        if len(value) <= MAX_PROPERTY
-        else f"({len(value):,} characters)"
-        for name, value in facts.properties.items()
+        else property_value
+        if len(property_value) <= MAX_PROPERTY
+        else f"({len(property_value):,} characters)"
+        for name, property_value in facts.properties.items()
     }
     dropped_partitions = set(facts.partitions())
     if len(dropped_partitions) > MAX_PARTITIONS:
@@ -137,7 +137,8 @@ def _bounded_facts(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
         "recent": tuple(p for p in facts.recent if p not in dropped_partitions),
     }
     left_out_counts = {"partitions": len(dropped_partitions)} | {
-        name: len(getattr(facts, name)) - len(rows) for name, rows in shortened_fields.items()
+        name: len(getattr(facts, name)) - len(field_rows)
+        for name, field_rows in shortened_fields.items()
     }
     return (
         replace(facts, properties=properties, **shortened_fields),

@@ -31,43 +31,44 @@ def small_files(context: Context) -> Finding | None:
     facts = context.facts
     thresholds = context.thresholds
     combinable_groups: list[tuple[int, RewriteGroup, Totals]] = []
-    leaves_older = False
+    has_older_spec_leftovers = False
     for rewrite_group in rewrite_groups(facts):
         undersized_groups = [
             undersized_part(group, context.min_file_size) for group in rewrite_group.groups
         ]
         small_totals = Totals.of_groups(undersized_groups)
-        buckets = [bucket for group in undersized_groups for bucket in group.buckets]
-        files_saved = small_totals.file_count - rewrite_group.files_out(buckets, facts.target_bytes)
-        if files_saved > 0 and small_totals.file_count >= thresholds.min_input_files:
-            combinable_groups.append((files_saved, rewrite_group, small_totals))
+        small_buckets = [bucket for group in undersized_groups for bucket in group.buckets]
+        saved_count = small_totals.file_count - rewrite_group.files_out(
+            small_buckets, facts.target_bytes
+        )
+        if saved_count > 0 and small_totals.file_count >= thresholds.min_input_files:
+            combinable_groups.append((saved_count, rewrite_group, small_totals))
         elif small_totals.file_count and rewrite_group.has_older_specs:
-            leaves_older = True
+            has_older_spec_leftovers = True
     if not combinable_groups:
         return None
     combinable_groups.sort(key=lambda combinable_group: -combinable_group[0])
-    files_saved = sum(n for n, _, _ in combinable_groups)
+    saved_file_count = sum(saved_count for saved_count, _, _ in combinable_groups)
     partitions = [p for _, rewrite_group, _ in combinable_groups for p in rewrite_group.partitions]
-    input_count = sum(small_totals.file_count for _, _, small_totals in combinable_groups)
+    input_file_count = sum(small_totals.file_count for _, _, small_totals in combinable_groups)
     input_bytes = sum(small_totals.size_in_bytes for _, _, small_totals in combinable_groups)
     is_critical = (
-        files_saved >= thresholds.critical_files
-        and files_saved > thresholds.critical_share * facts.data.file_count
+        saved_file_count >= thresholds.critical_files
+        and saved_file_count > thresholds.critical_share * facts.data.file_count
     )
     # Without a filter it would also distribute files of older specs over more files of the current
     # one.
     rewrite_arguments: dict[str, Any] = (
-        {"where": facts.where(partitions[:MOST_PARTITIONS])} if leaves_older else {}
+        {"where": facts.where(partitions[:MOST_PARTITIONS])} if has_older_spec_leftovers else {}
     )
     return context.finding(
         context.partition_names(partitions),
         severity=Severity.CRITICAL if is_critical else Severity.WARNING,
-        figure=f"{files_saved:,} of {facts.data.file_count:,} would go",
-        evidence=f"compaction would remove {files_saved:,} of "
-        f"{count(facts.data.file_count, 'data file')}: {count(input_count, 'file')} of "
-        f"{size(input_bytes / input_count)} on average in {count(len(partitions), 'partition')}; "
-        "the "
-        f"target is {size(facts.target_bytes)}",
+        figure=f"{saved_file_count:,} of {facts.data.file_count:,} would go",
+        evidence=f"compaction would remove {saved_file_count:,} of "
+        f"{count(facts.data.file_count, 'data file')}: {count(input_file_count, 'file')} of "
+        f"{size(input_bytes / input_file_count)} on average in "
+        f"{count(len(partitions), 'partition')}; the target is {size(facts.target_bytes)}",
         threshold=f"{thresholds.min_input_files} files smaller than "
         f"{percent(thresholds.min_file_size_ratio)} of the target in one partition",
         source="rewrite_data_files: min-input-files and min-file-size-bytes",
@@ -77,7 +78,7 @@ def small_files(context: Context) -> Finding | None:
         "follow.",
         sql=()
         if None in rewrite_arguments.values()
-        else context.rewrite_calls(**rewrite_arguments),
+        else context.rewrite_statements(**rewrite_arguments),
     )
 
 
@@ -94,16 +95,17 @@ def oversized_files(context: Context) -> Finding | None:
     )
     if not oversized_groups:
         return None
-    totals = Totals.of_groups(oversized_groups)
-    byte_share = totals.size_in_bytes / facts.data.size_in_bytes
+    oversized_totals = Totals.of_groups(oversized_groups)
+    oversized_byte_share = oversized_totals.size_in_bytes / facts.data.size_in_bytes
     return context.finding(
         context.partition_names(group.partition for group in oversized_groups),
-        severity=Severity.WARNING if byte_share >= 0.05 else Severity.INFO,
-        figure=f"{totals.file_count:,} of {facts.data.file_count:,}, up to "
-        f"{size(totals.max_bytes or 0)}",
-        evidence=f"{count(totals.file_count, 'data file')} of {facts.data.file_count:,} with "
-        f"{size(totals.size_in_bytes)} ({percent(byte_share)} of the bytes); the largest is "
-        f"{size(totals.max_bytes or 0)}, the target is {size(facts.target_bytes)}",
+        severity=Severity.WARNING if oversized_byte_share >= 0.05 else Severity.INFO,
+        figure=f"{oversized_totals.file_count:,} of {facts.data.file_count:,}, up to "
+        f"{size(oversized_totals.max_bytes or 0)}",
+        evidence=f"{count(oversized_totals.file_count, 'data file')} of {facts.data.file_count:,} "
+        f"with {size(oversized_totals.size_in_bytes)} ({percent(oversized_byte_share)} of the "
+        f"bytes); the largest is {size(oversized_totals.max_bytes or 0)}, the target is "
+        f"{size(facts.target_bytes)}",
         threshold=f"larger than {percent(context.thresholds.max_file_size_ratio)} of the target "
         f"({size(context.max_file_size)})",
         source="rewrite_data_files: max-file-size-bytes",
@@ -111,16 +113,16 @@ def oversized_files(context: Context) -> Finding | None:
         "copy-on-write change rewrites the entire file.",
         remedy="Rewrite the large files to split them, and check the writer's target file size "
         "and row group size.",
-        sql=context.rewrite_calls(),
+        sql=context.rewrite_statements(),
     )
 
 
 # What a Parquet file takes besides its rows, in bytes: for itself with Iceberg's schema, and for
 # each column. Measured: 0.7 KiB with two columns.
-_BARE_FILE = 512
-_BARE_COLUMN = 128
+_EMPTY_FILE_BYTES = 512
+_EMPTY_COLUMN_BYTES = 128
 # A choice: a target is below what a file can be if less than nine tenths of it are left for rows.
-_BARE_SHARE = 0.1
+_MAX_EMPTY_SHARE = 0.1
 
 
 def target_too_small(context: Context) -> Finding | None:
@@ -135,49 +137,50 @@ def target_too_small(context: Context) -> Finding | None:
     facts = context.facts
     thresholds = context.thresholds
     target_bytes = facts.target_bytes
-    read_split = split_bytes(facts)
-    if target_bytes >= thresholds.small_target_share * read_split:
+    read_split_bytes = split_bytes(facts)
+    if target_bytes >= thresholds.small_target_share * read_split_bytes:
         return None
-    bare_bytes = _BARE_FILE + _BARE_COLUMN * len(facts.columns)
-    min_excess = (
+    empty_file_bytes = _EMPTY_FILE_BYTES + _EMPTY_COLUMN_BYTES * len(facts.columns)
+    min_excess_count = (
         thresholds.min_input_files
-        if target_bytes * _BARE_SHARE <= bare_bytes
+        if target_bytes * _MAX_EMPTY_SHARE <= empty_file_bytes
         else thresholds.critical_files
     )
-    files_by_partition: dict[Partition, tuple[int, int]] = {}
+    file_totals_by_partition: dict[Partition, tuple[int, int]] = {}
     for group in facts.of_kind(Kind.DATA):
         oversized_group = oversized_part(group, context.max_file_size, facts.int_setting(ROW_GROUP))
-        file_count = group.file_count - oversized_group.file_count
-        total_bytes = group.size_in_bytes - oversized_group.size_in_bytes
+        unsplit_count = group.file_count - oversized_group.file_count
+        unsplit_bytes = group.size_in_bytes - oversized_group.size_in_bytes
         # Compaction combines what is smaller than the target.
-        remaining_count = min(file_count, expected_files(total_bytes, target_bytes))
-        if file_count and (
-            total_bytes >= read_split
-            or remaining_count - expected_files(total_bytes, read_split) >= min_excess
+        compacted_file_count = min(unsplit_count, expected_files(unsplit_bytes, target_bytes))
+        if unsplit_count and (
+            unsplit_bytes >= read_split_bytes
+            or compacted_file_count - expected_files(unsplit_bytes, read_split_bytes)
+            >= min_excess_count
         ):
-            files_by_partition[group.partition] = file_count, total_bytes
-    if not files_by_partition:
+            file_totals_by_partition[group.partition] = unsplit_count, unsplit_bytes
+    if not file_totals_by_partition:
         return None
-    total_count = sum(row[0] for row in files_by_partition.values())
-    total_bytes = sum(row[1] for row in files_by_partition.values())
-    sufficient_count = sum(
-        expected_files(file_bytes, read_split) for _, file_bytes in files_by_partition.values()
+    total_file_count = sum(file_count for file_count, _ in file_totals_by_partition.values())
+    total_bytes = sum(partition_bytes for _, partition_bytes in file_totals_by_partition.values())
+    sufficient_file_count = sum(
+        expected_files(partition_bytes, read_split_bytes)
+        for _, partition_bytes in file_totals_by_partition.values()
     )
     return context.finding(
         context.partition_names(
-            sorted(files_by_partition, key=lambda p: -files_by_partition[p][0])
+            sorted(file_totals_by_partition, key=lambda p: -file_totals_by_partition[p][0])
         ),
         severity=Severity.CRITICAL if target_bytes < open_file_cost(facts) else Severity.WARNING,
-        figure=f"{size(target_bytes)} for splits of {size(read_split)}",
+        figure=f"{size(target_bytes)} for splits of {size(read_split_bytes)}",
         evidence=f"the target file size is {size(target_bytes)}, "
-        f"{percent(target_bytes / read_split)} of a read "
-        f"split ({size(read_split)}). There are {count(total_count, 'file')} of "
-        f"{size(total_bytes)} in "
-        f"{count(len(files_by_partition), 'partition')}; a target of {size(read_split)} would ask "
-        f"for {sufficient_count:,}",
+        f"{percent(target_bytes / read_split_bytes)} of a read split ({size(read_split_bytes)}). "
+        f"There are {count(total_file_count, 'file')} of {size(total_bytes)} in "
+        f"{count(len(file_totals_by_partition), 'partition')}; a target of "
+        f"{size(read_split_bytes)} would ask for {sufficient_file_count:,}",
         threshold=f"a target below {percent(thresholds.small_target_share)} of "
         "read.split.target-size, and one partition with a split of such files, or with "
-        f"{min_excess} of them too many; critical below read.split.open-file-cost",
+        f"{min_excess_count} of them too many; critical below read.split.open-file-cost",
         source=f"{CHOICE}; read.split.target-size and read.split.open-file-cost are Iceberg's",
         effect="The files have the size that the table asks for, so compaction leaves them alone: "
         "each costs a request, a footer and a manifest entry, and a read task opens many of them.",
@@ -186,7 +189,7 @@ def target_too_small(context: Context) -> Finding | None:
         f"purpose, so that copy-on-write rewrites little, {context.command('tune write-mode')} "
         "compares merge-on-read.",
         sql=(
-            context.alter_statement({TARGET: str(read_split)}),
-            *context.rewrite_calls(threshold_options(thresholds, read_split)),
+            context.alter_statement({TARGET: str(read_split_bytes)}),
+            *context.rewrite_statements(threshold_options(thresholds, read_split_bytes)),
         ),
     )

@@ -89,9 +89,9 @@ class Finding:
 
 
 #: Findings that one action fixes, in the order of their actions: each also does what the later
-# ones do. A rewrite of files with deletes combines small files as well, because
-# ``rewrite_data_files`` applies all of its rules.
-_ONE_ACTION = (
+#: ones do. A rewrite of files with deletes combines small files as well, because
+#: ``rewrite_data_files`` applies all of its rules.
+_FINDINGS_OF_ACTIONS = (
     (
         "equality_deletes",
         "deletes_default_rewrite_ignores",
@@ -103,7 +103,7 @@ _ONE_ACTION = (
     ("fragmented_manifests", "overlapping_manifests"),
 )
 #: Findings that ``icekit compact`` fixes.
-COMPACTED = frozenset((*_ONE_ACTION[0], "dangling_deletes", "replaced_deletes"))
+COMPACTED = frozenset((*_FINDINGS_OF_ACTIONS[0], "dangling_deletes", "replaced_deletes"))
 #: Findings that ``icekit maintain`` fixes, with the procedure.
 MAINTAINED = {
     "position_deletes": "rewrite_position_delete_files",
@@ -114,7 +114,7 @@ MAINTAINED = {
 }
 
 
-def command_for(facts: TableFacts, name: str) -> str | None:
+def command_for(facts: TableFacts, finding_name: str) -> str | None:
     """The command that fixes a finding, tried on a clone or as a dry run; None if none does, or not
     on this table. Facts of a branch, a tag or the past have the command that plans for the table as
     it is now.
@@ -122,19 +122,21 @@ def command_for(facts: TableFacts, name: str) -> str | None:
     if facts.contradictions or facts.is_unreadable:
         return None
     if facts.ref is not None:
-        has_command = name in COMPACTED or name in MAINTAINED
+        has_command = finding_name in COMPACTED or finding_name in MAINTAINED
         return command_line("plan", facts.catalog, facts.name) if has_command else None
-    if name == "misread_equality_deletes":
+    if finding_name == "misread_equality_deletes":
         # A trial would compare what Spark's own reader shows.
         return command_line("compact", facts.catalog, facts.name)
-    if name in COMPACTED or name == "old_partition_spec":
+    if finding_name in COMPACTED or finding_name == "old_partition_spec":
         if facts.unsupported_columns:
             return None
-        move_options = [] if name in COMPACTED else ["--old-specs"]
-        return command_line("compact", facts.catalog, facts.name, *move_options, "--trial")
-    if name == "snapshots_piling_up" and facts.history.expirable_count == 0:
+        spec_options = [] if finding_name in COMPACTED else ["--old-specs"]
+        return command_line("compact", facts.catalog, facts.name, *spec_options, "--trial")
+    if finding_name == "snapshots_piling_up" and facts.history.expirable_count == 0:
         return None
-    return command_line("maintain", facts.catalog, facts.name) if name in MAINTAINED else None
+    return (
+        command_line("maintain", facts.catalog, facts.name) if finding_name in MAINTAINED else None
+    )
 
 
 @frozen
@@ -180,7 +182,7 @@ class Thresholds:
     #: The default of write.metadata.previous-versions-max: a full log drops its oldest entries.
     metadata_log: int = 100
     #: A choice: records added and deleted since statistics were computed, as a share of the
-    # records at that time.
+    #: records at that time.
     stale_statistics: float = 0.2
     #: A choice: files per changed partition and commit, beyond what any distribution explains.
     files_per_partition_per_commit: float = 2.0
@@ -188,8 +190,8 @@ class Thresholds:
     recent_commits: int = 20
     #: A choice: columns with statistics in every data file's manifest entry.
     metrics_columns: int = 64
-    #: A choice: sampled files needed to judge a column's bounds; as many as make small files worth a
-    # rewrite.
+    #: A choice: sampled files needed to judge a column's bounds; as many as make small files worth
+    #: a rewrite.
     min_sampled_files: int = 5
     #: A choice: share of sampled files that a point lookup must read.
     stab_share: float = 0.5
@@ -215,18 +217,19 @@ class Thresholds:
         """A copy with some limits changed; raises ParameterError for an unknown name or a value of
         another type.
         """
-        types_by_name = {f.name: type(getattr(self, f.name)) for f in fields(self)}
-        for name, value in changes.items():
-            require_known(name, types_by_name, "threshold")
+        types_by_threshold = {f.name: type(getattr(self, f.name)) for f in fields(self)}
+        new_values: dict[str, Any] = {}
+        for threshold_name, value in changes.items():
+            require_known(threshold_name, types_by_threshold, "threshold")
+            threshold_type = types_by_threshold[threshold_name]
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or not 0 <= value < math.inf or value != types_by_name[name](value):
-                type_text = "whole number" if types_by_name[name] is int else "number"
+            if not is_number or not 0 <= value < math.inf or value != threshold_type(value):
+                type_text = "whole number" if threshold_type is int else "number"
                 raise ParameterError(
-                    f"Threshold {name} must be a {type_text} of 0 or more, not {value!r}."
+                    f"Threshold {threshold_name} must be a {type_text} of 0 or more, not {value!r}."
                 )
-        new_thresholds = replace(
-            self, **{name: types_by_name[name](value) for name, value in changes.items()}
-        )
+            new_values[threshold_name] = threshold_type(value)
+        new_thresholds = replace(self, **new_values)
         if not new_thresholds.min_file_size_ratio <= 1 < new_thresholds.max_file_size_ratio:
             raise ParameterError(
                 "min_file_size_ratio must be 1 or less and max_file_size_ratio more than 1: they "
@@ -266,8 +269,10 @@ def covering_findings(finding_names: Iterable[str]) -> dict[str, str]:
     """The findings that the action of another one of these findings also fixes, each with the name
     of that one.
     """
-    distinct_names = set(finding_names)
-    finding_groups = [[name for name in group if name in distinct_names] for group in _ONE_ACTION]
+    present_names = set(finding_names)
+    finding_groups = [
+        [name for name in group if name in present_names] for group in _FINDINGS_OF_ACTIONS
+    ]
     return {name: group[0] for group in finding_groups for name in group[1:]}
 
 
@@ -278,7 +283,7 @@ SYMBOLS = {Severity.CRITICAL: "✖", Severity.WARNING: "▲", Severity.INFO: "�
 
 
 #: The number of cards that are not folded.
-UNFOLDED = 3
+UNFOLDED_CARDS = 3
 
 
 def findings_html(
@@ -292,18 +297,19 @@ def findings_html(
     """
     if not findings:
         return as_html([Badge("fine", "✔ healthy", NOTHING)])
-    covering_names = covering_findings(f.name for f in findings)
-    cards = [
-        card(_blocks(finding, savings.get(finding.name, ""), covering_names.get(finding.name)))
+    covering_by_name = covering_findings(f.name for f in findings)
+    cards_html = [
+        card(_blocks(finding, savings.get(finding.name, ""), covering_by_name.get(finding.name)))
         for finding in findings
     ]
-    more_text = count(len(cards) - UNFOLDED, "more finding")
-    folded_cards = f"<details><summary>{more_text}</summary>{''.join(cards[UNFOLDED:])}</details>"
-    verdict = (
+    more_findings_text = count(len(cards_html) - UNFOLDED_CARDS, "more finding")
+    folded_cards_html = "".join(cards_html[UNFOLDED_CARDS:])
+    folded_html = f"<details><summary>{more_findings_text}</summary>{folded_cards_html}</details>"
+    verdict_html = (
         f"<p><strong>{html.text(summary(findings))}.</strong> {html.prose(savings.get('', ''))}</p>"
     )
-    more_cards = folded_cards if len(cards) > UNFOLDED else ""
-    return mask(html.framed(verdict, *cards[:UNFOLDED], more_cards))
+    more_html = folded_html if len(cards_html) > UNFOLDED_CARDS else ""
+    return mask(html.framed(verdict_html, *cards_html[:UNFOLDED_CARDS], more_html))
 
 
 _PLURALS = {Severity.WARNING: "warnings"}
@@ -314,11 +320,11 @@ def summary(findings: Sequence[Finding]) -> str:
     if not findings:
         return NOTHING
     counts_by_severity = Counter(f.severity for f in findings)
-    findings_text = ", ".join(
+    severities_text = ", ".join(
         count(counts_by_severity[severity], str(severity), _PLURALS.get(severity, str(severity)))
         for severity in sorted(counts_by_severity, reverse=True)
     )
-    return f"{count(len(findings), 'finding')}: {findings_text}"
+    return f"{count(len(findings), 'finding')}: {severities_text}"
 
 
 #: Of a command that tries, or only plans.
@@ -334,13 +340,15 @@ def _blocks(
 
     ``covering_name`` is a finding whose action also fixes this one: the command stands there.
     """
-    steps: list[Block] = [Sql("", finding.sql)]
+    fix_blocks: list[Block] = [Sql("", finding.sql)]
     if covering_name is not None:
-        steps = [Sentence(f"The fix is the same as that of {covering_name.replace('_', ' ')}.")]
+        fix_blocks = [
+            Sentence(f"The fix is the same as that of {covering_name.replace('_', ' ')}.")
+        ]
     elif finding.command is not None:
-        is_plan = finding.command.startswith("icekit plan ")
-        note = Sentence("" if is_plan else NOT_YET)
-        steps = [Sql("", [finding.command]), note, Folded(SPARKS_OWN, steps)]
+        is_plan_command = finding.command.startswith("icekit plan ")
+        note_block = Sentence("" if is_plan_command else NOT_YET)
+        fix_blocks = [Sql("", [finding.command]), note_block, Folded(SPARKS_OWN, fix_blocks)]
     unlisted_count = finding.where_count - len(finding.where)
     where_text = ", ".join(finding.where) + (
         f" and {unlisted_count:,} more" if unlisted_count > 0 else ""
@@ -352,7 +360,7 @@ def _blocks(
         Sentence(f"{capitalized(finding.evidence.rstrip('.'))}."),
         Sentence(finding.remedy),
         Sentence(saving_text, is_strong=True),
-        *steps,
+        *fix_blocks,
         Folded(
             "Where, and why it matters",
             [
@@ -411,7 +419,7 @@ class Context:
         return max_file_size(self.facts.target_bytes, self.thresholds.max_file_size_ratio)
 
     @property
-    def table(self) -> str:
+    def table_sql(self) -> str:
         """The table's name as SQL."""
         return sql.identifier(*self.facts.sql_name)
 
@@ -440,12 +448,15 @@ class Context:
         whole files; None without partitions, where their fields need a function, as buckets do, and
         where it would be wider.
         """
-        fields = [
-            field
+        partition_fields = [
+            partition_field
             for partition in partitions
-            for field in self.facts.spec(partition.spec_id).active_fields
+            for partition_field in self.facts.spec(partition.spec_id).active_fields
         ]
-        is_exact = all(field.source and field.transform in WITHOUT_FUNCTIONS for field in fields)
+        is_exact = all(
+            partition_field.source and partition_field.transform in WITHOUT_FUNCTIONS
+            for partition_field in partition_fields
+        )
         if not partitions or not is_exact:
             return None
         return self.facts.where(partitions, is_for_query=True)
@@ -454,51 +465,54 @@ class Context:
         """A command line of icekit for this table."""
         return command_line(verb, self.facts.catalog, self.facts.name, *options)
 
-    def call(self, procedure: str, **arguments: Any) -> str:
+    def call_statement(self, procedure: str, **arguments: Any) -> str:
         """A CALL on this table."""
         return sql.call(self.facts.catalog, procedure, table=self.facts.name, **arguments)
 
-    def expire_call(self, snapshot_ids: Sequence[int]) -> str:
-        """The CALL that removes these snapshots, and else only what :attr:`past_limits_sentence`
+    def expire_statement(self, snapshot_ids: Sequence[int]) -> str:
+        """The CALL that removes these snapshots, and else only what :attr:`always_removed_sentence`
         names: unless it states a time, the procedure also removes all that are older than the
         table's limit.
         """
-        return self.call("expire_snapshots", older_than=LONG_AGO, snapshot_ids=tuple(snapshot_ids))
-
-    @property
-    def past_limits_sentence(self) -> str:
-        """What every expiry removes, whatever it names, as a sentence; empty if nothing."""
-        history = self.facts.history
-        count_texts = []
-        if history.refs_past_limits:
-            ref_names = first_names(history.refs_past_limits, NAMED_REFS)
-            refs_text = count(len(history.refs_past_limits), "branch or tag", "branches and tags")
-            count_texts.append(f"{refs_text} ({ref_names})")
-        if history.past_limits:
-            count_texts.append(count(history.past_limits, "snapshot"))
-        if not count_texts:
-            return ""
-        return (
-            f" Every expiry also removes {' and '.join(count_texts)} past age limits of branches "
-            "and "
-            "tags themselves (max-ref-age-ms, max-snapshot-age-ms)."
+        return self.call_statement(
+            "expire_snapshots", older_than=LONG_AGO, snapshot_ids=tuple(snapshot_ids)
         )
 
     @property
-    def state_risk_sentence(self) -> str:
+    def always_removed_sentence(self) -> str:
+        """What every expiry removes, whatever it names, as a sentence; empty if nothing."""
+        history = self.facts.history
+        removal_texts = []
+        if history.refs_past_limits:
+            ref_names_text = first_names(history.refs_past_limits, NAMED_REFS)
+            refs_text = count(len(history.refs_past_limits), "branch or tag", "branches and tags")
+            removal_texts.append(f"{refs_text} ({ref_names_text})")
+        if history.past_limits:
+            removal_texts.append(count(history.past_limits, "snapshot"))
+        if not removal_texts:
+            return ""
+        return (
+            f" Every expiry also removes {' and '.join(removal_texts)} past age limits of branches "
+            "and tags themselves (max-ref-age-ms, max-snapshot-age-ms)."
+        )
+
+    @property
+    def writer_state_sentence(self) -> str:
         """What else a person loses who removes snapshots by name, as a sentence; empty without
         writers that keep state in snapshots.
         """
-        writers = dict.fromkeys(state.text for state in self.facts.history.writers)
-        if not writers:
+        writer_texts = dict.fromkeys(
+            writer_state.text for writer_state in self.facts.history.writers
+        )
+        if not writer_texts:
             return ""
         return (
             " A writer that is restarted walks back through the snapshots to its state, and no "
             "longer finds it if one of these lies between "
-            f"({first_names(writers, NAMED_WRITERS)})."
+            f"({first_names(writer_texts, NAMED_WRITERS)})."
         )
 
-    def rewrite_calls(
+    def rewrite_statements(
         self, options: Mapping[str, str] | None = None, **arguments: Any
     ) -> tuple[str, ...]:
         """The CALL of ``rewrite_data_files`` on this table: with partial progress, the limits that
@@ -514,16 +528,16 @@ class Context:
             return ()
         if self.facts.dropped_fields_under_deletes:
             whole_table_options = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
-            return (self.call("rewrite_data_files", options=whole_table_options),)
+            return (self.call_statement("rewrite_data_files", options=whole_table_options),)
         changed_options = threshold_options(self.thresholds, self.facts.target_bytes)
         rewrite_options = {
             "partial-progress.enabled": "true",
             **changed_options,
             **(options or {}),
         }
-        return (self.call("rewrite_data_files", **arguments, options=rewrite_options),)
+        return (self.call_statement("rewrite_data_files", **arguments, options=rewrite_options),)
 
-    def orphan_dry_run(self) -> str:
+    def orphan_dry_run_statement(self) -> str:
         """The dry run that lists orphan files."""
         return sql.call(
             self.facts.catalog,
@@ -550,7 +564,9 @@ def threshold_options(thresholds: Thresholds, target_bytes: int) -> dict[str, st
 
     default_options = options(Thresholds())
     return {
-        name: value for name, value in options(thresholds).items() if value != default_options[name]
+        option: option_value
+        for option, option_value in options(thresholds).items()
+        if option_value != default_options[option]
     }
 
 

@@ -1,5 +1,7 @@
 """Check whether metadata contradicts itself or the specification: one function per finding."""
 
+from typing import NamedTuple
+
 from icekit.common.sql import display_name, identifier
 from icekit.common.units import count
 from icekit.health.diagnose.findings import Context, Finding, Severity
@@ -15,7 +17,7 @@ def duplicate_files(context: Context) -> Finding | None:
     integrity = context.facts.integrity
     if not integrity.duplicates:
         return None
-    ids = {
+    snapshot_ids = {
         snapshot_id for duplicate in integrity.duplicates for snapshot_id in duplicate.snapshot_ids
     }
     first_duplicate = integrity.duplicates[0]
@@ -29,8 +31,9 @@ def duplicate_files(context: Context) -> Finding | None:
         f"{count(integrity.duplicate_delete_file_count, 'delete file')} with more than one live "
         f"entry, so scans count {count(integrity.duplicate_record_count, 'row')} again; "
         f"{first_duplicate.path} has {first_duplicate.entry_count:,}; added by snapshots "
-        f"{', '.join(map(str, sorted(ids)))}; "
-        f"{count(len(integrity.duplicate_manifests), 'manifest')} more than once in the manifest list",
+        f"{', '.join(map(str, sorted(snapshot_ids)))}; "
+        f"{count(len(integrity.duplicate_manifests), 'manifest')} more than once in the manifest "
+        "list",
         threshold="one file with more than one live entry",
         source="table spec, Manifests: each live file has one entry; nothing checks it when a "
         "file is added",
@@ -50,15 +53,16 @@ def _deduplication_statement(context: Context) -> str:
     once, in one commit; of the whole table where no simple condition selects the partitions.
     """
     facts = context.facts
-    table = context.table
-    columns = dict.fromkeys(
+    table_sql = context.table_sql
+    column_names_sql = dict.fromkeys(
         identifier(column.names[0]) for column in sorted(facts.columns, key=lambda c: c.position)
     )
-    condition = context.whole_file_condition(facts.integrity.duplicate_partitions) or "true"
+    partitions_sql = context.whole_file_condition(facts.integrity.duplicate_partitions) or "true"
     return (
-        f"INSERT INTO {table} REPLACE WHERE {condition} SELECT {', '.join(columns)} FROM (SELECT "
-        "*, row_number() OVER (PARTITION BY _file, _pos ORDER BY _pos) AS icekit_copy FROM "
-        f"{table} WHERE {condition}) WHERE icekit_copy = 1"
+        f"INSERT INTO {table_sql} REPLACE WHERE {partitions_sql} SELECT "
+        f"{', '.join(column_names_sql)} FROM (SELECT *, row_number() OVER (PARTITION BY _file, "
+        f"_pos ORDER BY _pos) AS icekit_copy FROM {table_sql} WHERE {partitions_sql}) WHERE "
+        "icekit_copy = 1"
     )
 
 
@@ -66,36 +70,35 @@ def manifest_bounds(context: Context) -> Finding | None:
     """Manifests whose partition summary in the manifest list does not cover their entries."""
     facts = context.facts
     narrow_manifests = facts.integrity.narrow_manifests
-    manifest_count = facts.integrity.narrow_manifest_count
-    if not manifest_count:
+    narrow_manifest_count = facts.integrity.narrow_manifest_count
+    if not narrow_manifest_count:
         return None
-    spec_ids = sorted(
+    rewritable_spec_ids = sorted(
         {
             narrow_manifest.spec_id
             for narrow_manifest in narrow_manifests
             if not narrow_manifest.is_alone
         }
     )
-    calls = [
-        context.call(
+    rewrite_statements = [
+        context.call_statement(
             "rewrite_manifests",
             **({} if spec_id == facts.default_spec_id else {"spec_id": spec_id}),
         )
-        for spec_id in spec_ids
+        for spec_id in rewritable_spec_ids
     ]
     if any(narrow_manifest.is_alone for narrow_manifest in narrow_manifests):
         # With all data files rewritten, the entries of a narrow delete manifest apply to nothing.
-        options = {"rewrite-all": "true"}
+        rewrite_options = {"rewrite-all": "true"}
         if any(narrow_manifest.is_deletes for narrow_manifest in narrow_manifests):
-            options["remove-dangling-deletes"] = "true"
-        calls += context.rewrite_calls(options)
+            rewrite_options["remove-dangling-deletes"] = "true"
+        rewrite_statements += context.rewrite_statements(rewrite_options)
     return context.finding(
         [narrow_manifest.path for narrow_manifest in narrow_manifests],
         severity=Severity.CRITICAL,
-        figure=f"{count(manifest_count, 'manifest')} too narrow",
-        evidence=f"{count(manifest_count, 'manifest')} with a partition summary that is narrower "
-        "than the "
-        f"entries; {_narrow_text(narrow_manifests[0])}",
+        figure=f"{count(narrow_manifest_count, 'manifest')} too narrow",
+        evidence=f"{count(narrow_manifest_count, 'manifest')} with a partition summary that is "
+        f"narrower than the entries; {_narrow_manifest_text(narrow_manifests[0])}",
         threshold="one partition value outside the summary of its manifest",
         source="table spec, Manifest Lists: field_summary; Iceberg up to 1.10 writes such "
         "summaries for binary partitions",
@@ -103,16 +106,15 @@ def manifest_bounds(context: Context) -> Finding | None:
         "deletes, and a rewrite with a filter misses them.",
         remedy="Rewrite the manifests; this does not touch data files. rewrite_manifests leaves "
         "the only manifest of a spec alone: for it, rewrite all data files, without a filter.",
-        sql=tuple(calls),
+        sql=tuple(rewrite_statements),
     )
 
 
-def _narrow_text(manifest: NarrowManifest) -> str:
-    missing_text = f" and {manifest.missing}" if manifest.missing else ""
+def _narrow_manifest_text(manifest: NarrowManifest) -> str:
+    missing_values_text = f" and {manifest.missing}" if manifest.missing else ""
     return (
         f"{manifest.path}: the summary of {manifest.field} says {_range_text(manifest.listed)}, "
-        "its entries hold "
-        f"{_range_text(manifest.held)}{missing_text}"
+        f"its entries hold {_range_text(manifest.held)}{missing_values_text}"
     )
 
 
@@ -130,23 +132,24 @@ def unreadable_metadata(context: Context) -> Finding | None:
     flaw_texts = [_TEXTS[flaw.flaw] for flaw in facts.flaws]
     worst_flaw = max(facts.flaws, key=lambda flaw: _flaw_severity(facts, flaw))
     flaw_kinds = {flaw.flaw for flaw in facts.flaws}
-    risk_text = ""
+    expiry_risk_text = ""
     if Flaw.OLD_SCHEMA_GONE in flaw_kinds:
-        risk_text = f"{context.past_limits_sentence}{context.state_risk_sentence}"
+        expiry_risk_text = f"{context.always_removed_sentence}{context.writer_state_sentence}"
     return context.finding(
         [example for flaw in facts.flaws for example in flaw.examples],
         severity=_flaw_severity(facts, worst_flaw),
-        figure=count(worst_flaw.count, _TEXTS[worst_flaw.flaw][0]),
+        figure=count(worst_flaw.count, _TEXTS[worst_flaw.flaw].noun),
         evidence="; ".join(
-            f"{count(flaw.count, noun)} {flaw_text.format(example=flaw.examples[0])}"
-            for flaw, (noun, flaw_text, _, _) in zip(facts.flaws, flaw_texts, strict=True)
+            f"{count(flaw.count, flaw_text.noun)} "
+            f"{flaw_text.description.format(example=flaw.examples[0])}"
+            for flaw, flaw_text in zip(facts.flaws, flaw_texts, strict=True)
         ),
         threshold="one such part of the metadata",
         source="table spec: manifest lists count the files of each manifest from version 2 on; "
         "schema-id names an existing schema; Iceberg's TableMetadata: entries of the logs are in "
         "the order of time, within a minute",
-        effect=" ".join(effect for *_, effect, _ in flaw_texts),
-        remedy=" ".join(remedy for *_, remedy in flaw_texts) + risk_text,
+        effect=" ".join(flaw_text.effect for flaw_text in flaw_texts),
+        remedy=" ".join(flaw_text.remedy for flaw_text in flaw_texts) + expiry_risk_text,
         sql=() if facts.ref is not None else _repair_statements(context),
     )
 
@@ -179,26 +182,38 @@ def _repair_statements(context: Context) -> tuple[str, ...]:
     facts = context.facts
     examples_by_flaw = {flaw.flaw: flaw.examples for flaw in facts.flaws}
     if Flaw.UNCOUNTED_MANIFESTS in examples_by_flaw:
-        return context.rewrite_calls({"rewrite-all": "true", "partial-progress.enabled": "false"})
+        return context.rewrite_statements(
+            {"rewrite-all": "true", "partial-progress.enabled": "false"}
+        )
     if Flaw.SCHEMA_GONE in examples_by_flaw:
-        return (context.call("rewrite_manifests"),) if facts.manifests.data_count > 1 else ()
+        return (
+            (context.call_statement("rewrite_manifests"),) if facts.manifests.data_count > 1 else ()
+        )
     if Flaw.OLD_SCHEMA_GONE in examples_by_flaw:
-        ids = tuple(map(int, examples_by_flaw[Flaw.OLD_SCHEMA_GONE]))
-        return (context.expire_call(ids),)
+        snapshot_ids = tuple(map(int, examples_by_flaw[Flaw.OLD_SCHEMA_GONE]))
+        return (context.expire_statement(snapshot_ids),)
     return ()
 
 
 def _flaw_severity(facts: TableFacts, flaw: MetadataFlaw) -> Severity:
     """Critical if scans or commits of the current snapshot fail with every version of Iceberg."""
-    always_fails = flaw.flaw in {Flaw.SCHEMA_GONE, *STOPPING_FLAWS} or (
+    is_always_fatal = flaw.flaw in {Flaw.SCHEMA_GONE, *STOPPING_FLAWS} or (
         flaw.flaw is Flaw.UNCOUNTED_MANIFESTS and facts.format_version > 1
     )
-    return Severity.CRITICAL if always_fails else Severity.WARNING
+    return Severity.CRITICAL if is_always_fatal else Severity.WARNING
 
 
-#: For each flaw: what is counted, what is wrong with it, what fails, and what to do.
+class _FlawText(NamedTuple):
+    """What is counted of a flaw, what is wrong with it, what fails, and what to do."""
+
+    noun: str
+    description: str
+    effect: str
+    remedy: str
+
+
 _TEXTS = {
-    Flaw.UNCOUNTED_MANIFESTS: (
+    Flaw.UNCOUNTED_MANIFESTS: _FlawText(
         "manifest",
         "in the manifest list without numbers of files",
         "Iceberg's metadata tables (files, entries, manifests) fail. From format version 2 on, "
@@ -206,36 +221,36 @@ _TEXTS = {
         "Rewrite all data files in one commit, which keeps none of these manifests; "
         "rewrite_manifests is refused.",
     ),
-    Flaw.SCHEMA_GONE: (
+    Flaw.SCHEMA_GONE: _FlawText(
         "observed snapshot",
         "with a schema that the metadata does not have",
         "Iceberg reads a snapshot with its own schema: scans, DELETE and rewrites fail.",
         "A commit that adds a snapshot without reading this one gives it the current schema: "
         "rewrite_manifests, or an append, also of no rows.",
     ),
-    Flaw.OLD_SCHEMA_GONE: (
+    Flaw.OLD_SCHEMA_GONE: _FlawText(
         "other snapshot",
         "with a schema that the metadata does not have",
         "Time travel to them fails, and so do branches and tags of them.",
         "Expire these snapshots, which needs no schema: the statement names up to five of them, "
         "of which no branch or tag may be the head.",
     ),
-    Flaw.ORDER_BY_DROPPED: (
+    Flaw.ORDER_BY_DROPPED: _FlawText(
         "former sort order",
         "by a column that was dropped",
         "Iceberg 1.11.0 cannot load the table; other versions can.",
         "Give every engine another version of Iceberg than 1.11.0: no statement removes a former "
         "sort order.",
     ),
-    Flaw.MISCOUNTED_MANIFESTS: (
+    Flaw.MISCOUNTED_MANIFESTS: _FlawText(
         "manifest",
         "with another number of live files than the manifest list says, for example {example}",
         "No engine opens a manifest without live files by the list, and engines count and plan by "
         "these numbers: queries may miss rows or deletes, and commits may drop them for good.",
-        "Restore the manifest list from a backup, or roll back to a snapshot before it (look at that "
-        "snapshot first: icekit look --ref SNAPSHOT_ID).",
+        "Restore the manifest list from a backup, or roll back to a snapshot before it (look at "
+        "that snapshot first: icekit look --ref SNAPSHOT_ID).",
     ),
-    Flaw.FUTURE_TIMES: (
+    Flaw.FUTURE_TIMES: _FlawText(
         "time",
         "of the metadata in the future; every commit fails {example}",
         "Every commit fails: Iceberg refuses one that is older than the last change.",

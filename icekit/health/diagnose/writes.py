@@ -12,12 +12,13 @@ from icekit.health.diagnose.findings import CHOICE, Context, Finding, Severity
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.snapshots import Commit
 
-# Choices: the files of one task in one commit, from which on more tasks would help; the commits of
-# a stream, and the seconds that they take at least; the recent commits that write vectors again.
-_FILES = 3
-_COMMITS = 100
-_STREAM_SECONDS = 300
-_REWRITES = 5
+# Choices: the fewest files of one task in one commit with which more tasks would help; the fewest
+# commits of a stream, and the seconds that they take at least; the fewest recent commits that write
+# vectors again.
+_MIN_FILES = 3
+_MIN_COMMITS = 100
+_MIN_STREAM_SECONDS = 300
+_MIN_REWRITING_COMMITS = 5
 
 
 def one_writing_task(context: Context) -> Finding | None:
@@ -31,22 +32,22 @@ def one_writing_task(context: Context) -> Finding | None:
     sampled_writes = [
         write
         for write in facts.metrics_sample.writes
-        if write.file_count >= _FILES and write.partition_count == 1
+        if write.file_count >= _MIN_FILES and write.partition_count == 1
     ]
-    full_bytes = context.min_file_size * 2 / 3
+    min_full_bytes = context.min_file_size * 2 / 3
     single_task_writes = [
-        w
-        for w in sampled_writes
-        if w.task_count == 1 and w.size_in_bytes >= w.file_count * full_bytes
+        write
+        for write in sampled_writes
+        if write.task_count == 1 and write.size_in_bytes >= write.file_count * min_full_bytes
     ]
     if len(single_task_writes) < 2 or 2 * len(single_task_writes) < len(sampled_writes):
         return None
-    append_mode = facts.distribution[0]
+    append_distribution = facts.distribution[0]
     remedy = (
         "Let the job that writes have more tasks (repartition its rows before the write), or "
         "write with write.distribution-mode=range and an order."
     )
-    if append_mode.mode == "hash":
+    if append_distribution.mode == "hash":
         # All rows of a partition go to one task, unless adaptive execution splits it.
         remedy = (
             "Add a bucket of an evenly distributed column to the partition spec: as many tasks as "
@@ -56,16 +57,15 @@ def one_writing_task(context: Context) -> Finding | None:
             "partition that it has rows of."
         )
     file_count = sum(write.file_count for write in single_task_writes)
-    total_bytes = sum(write.size_in_bytes for write in single_task_writes)
+    total_written_bytes = sum(write.size_in_bytes for write in single_task_writes)
     return context.finding(
         figure=f"{file_count / len(single_task_writes):,.1f} files each",
         evidence=f"{len(single_task_writes):,} of {count(len(sampled_writes), 'sampled write')} "
-        "had one task for "
-        f"{file_count / len(single_task_writes):,.1f} files of {size(total_bytes / file_count)} on "
-        "average, with "
-        f"write.distribution-mode={append_mode.mode} ({append_mode.origin})",
-        threshold=f"half of the sampled writes of {_FILES} files or more into one partition, and "
-        "two of them",
+        f"had one task for {file_count / len(single_task_writes):,.1f} files of "
+        f"{size(total_written_bytes / file_count)} on average, with "
+        f"write.distribution-mode={append_distribution.mode} ({append_distribution.origin})",
+        threshold=f"half of the sampled writes of {_MIN_FILES} files or more into one partition, "
+        "and two of them",
         source=f"{CHOICE}; the task is in the name of each file",
         effect="One task writes what many could write at once: the commit takes as many times "
         "longer.",
@@ -82,15 +82,15 @@ class AppendRhythm:
     bytes that one adds to a partition.
     """
 
-    seconds: float
-    bytes_per_partition: float
+    interval_seconds: float
+    median_partition_bytes: float
 
-    def interval_ms(self, size_in_bytes: int) -> float | None:
+    def interval_ms(self, file_size: int) -> float | None:
         """The time between commits at which a file per partition would have this size; None if it
         is more than a day, which nobody waits for.
         """
-        milliseconds = 1000 * self.seconds * size_in_bytes / max(self.bytes_per_partition, 1)
-        return milliseconds if milliseconds <= _DAY_MS else None
+        interval = 1000 * self.interval_seconds * file_size / max(self.median_partition_bytes, 1)
+        return interval if interval <= _DAY_MS else None
 
 
 def row_writing_commits(commits: Iterable[Commit]) -> list[Commit]:
@@ -103,10 +103,10 @@ def append_rhythm(appends: Sequence[Commit]) -> AppendRhythm | None:
     if len(appends) < 2:
         return None
     duration_seconds = (appends[-1].committed_at_ms - appends[0].committed_at_ms) / 1000
-    bytes_per_partition = statistics.median(
+    median_partition_bytes = statistics.median(
         _added_bytes(c) / max(1, c.changed_partitions or 1) for c in appends
     )
-    return AppendRhythm(duration_seconds / (len(appends) - 1), bytes_per_partition)
+    return AppendRhythm(duration_seconds / (len(appends) - 1), median_partition_bytes)
 
 
 def frequent_commits(context: Context) -> Finding | None:
@@ -115,23 +115,23 @@ def frequent_commits(context: Context) -> Finding | None:
     """
     facts = context.facts
     thresholds = context.thresholds
-    appends = row_writing_commits(facts.history.commits)[-_COMMITS:]
-    rhythm = append_rhythm(appends) if len(appends) >= _COMMITS else None
-    if rhythm is None:
+    appends = row_writing_commits(facts.history.commits)[-_MIN_COMMITS:]
+    commit_rhythm = append_rhythm(appends) if len(appends) >= _MIN_COMMITS else None
+    if commit_rhythm is None:
         return None
-    gap = rhythm.seconds
-    duration_seconds = rhythm.seconds * (len(appends) - 1)
+    interval_seconds = commit_rhythm.interval_seconds
+    stream_seconds = commit_rhythm.interval_seconds * (len(appends) - 1)
     median_file_bytes = statistics.median(
         _added_bytes(c) / (c.added_data_files or 1) for c in appends
     )
     if (
-        gap >= thresholds.commit_seconds
-        or duration_seconds < _STREAM_SECONDS
+        interval_seconds >= thresholds.commit_seconds
+        or stream_seconds < _MIN_STREAM_SECONDS
         or median_file_bytes >= context.min_file_size
     ):
         return None
     # A file per partition and commit would then have the size that a rewrite leaves alone.
-    interval_ms = rhythm.interval_ms(context.min_file_size)
+    interval_ms = commit_rhythm.interval_ms(context.min_file_size)
     interval_text = ""
     if interval_ms is not None:
         interval_text = (
@@ -139,12 +139,12 @@ def frequent_commits(context: Context) -> Finding | None:
             f"{size(context.min_file_size)}"
         )
     return context.finding(
-        figure=f"{span(gap * 1000)} apart",
-        evidence=f"the last {len(appends):,} commits that wrote rows came {span(gap * 1000)} apart "
-        f"with files of {size(median_file_bytes)} (median){interval_text}",
-        threshold=f"{_COMMITS} commits less than {span(thresholds.commit_seconds * 1000)} apart, "
-        "over "
-        f"{span(_STREAM_SECONDS * 1000)} or more",
+        figure=f"{span(interval_seconds * 1000)} apart",
+        evidence=f"the last {len(appends):,} commits that wrote rows came "
+        f"{span(interval_seconds * 1000)} apart with files of {size(median_file_bytes)} "
+        f"(median){interval_text}",
+        threshold=f"{_MIN_COMMITS} commits less than {span(thresholds.commit_seconds * 1000)} "
+        f"apart, over {span(_MIN_STREAM_SECONDS * 1000)} or more",
         effect="Each commit adds small files, a manifest and a snapshot: compaction and expiry "
         "have to run as often as files pile up, and conflict with the writer more.",
         remedy="Commit less often (the trigger of a Spark stream, the checkpoint interval of "
@@ -177,13 +177,13 @@ def distribution_mode(context: Context) -> Finding | None:
     if not scattered_appends or len(scattered_appends) * 2 < len(recent_appends):
         return None
     files_per_partition = statistics.median(f / p for f, p, _ in scattered_appends)
-    mean_bytes = statistics.median(b / f for f, _, b in scattered_appends)
-    append_mode = facts.distribution[0]
+    median_file_bytes = statistics.median(b / f for f, _, b in scattered_appends)
+    append_distribution = facts.distribution[0]
     remedy = (
         "Spark shuffles the rows, but into small tasks: check that adaptive execution is on and "
         "that no session or write option overrides the table's distribution."
     )
-    if append_mode.mode == "none":
+    if append_distribution.mode == "none":
         remedy = (
             "Let Spark group the rows by partition before it writes: one more shuffle, and about "
             "one file per partition and commit."
@@ -191,15 +191,15 @@ def distribution_mode(context: Context) -> Finding | None:
     return context.finding(
         figure=f"{files_per_partition:,.1f} files per partition",
         evidence=f"{_of_last_text(len(scattered_appends), len(recent_appends))} appends wrote "
-        f"{files_per_partition:,.1f} files per partition (median), {size(mean_bytes)} each, with "
-        f"write.distribution-mode={append_mode.mode} ({append_mode.origin})",
+        f"{files_per_partition:,.1f} files per partition (median), {size(median_file_bytes)} each, "
+        f"with write.distribution-mode={append_distribution.mode} ({append_distribution.origin})",
         threshold=f"{thresholds.files_per_partition_per_commit:g} × one file per partition and one "
         "per target size written",
         effect="Every task writes its own file into every partition it has rows for: tasks × "
         "partitions files, however few the rows.",
         remedy=remedy,
         sql=(context.alter_statement({"write.distribution-mode": "hash"}),)
-        if append_mode.mode == "none"
+        if append_distribution.mode == "none"
         else (),
     )
 
@@ -221,23 +221,25 @@ def identifiers_not_unique(context: Context) -> Finding | None:
     repeated records.
     """
     facts = context.facts
-    sample = context.facts.metrics_sample
-    if not sample.repeated or any(
+    metrics_sample = context.facts.metrics_sample
+    if not metrics_sample.repeated or any(
         facts.total(kind).file_count for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS)
     ):
         return None
     worst_commit = max(
-        sample.repeated,
+        metrics_sample.repeated,
         key=lambda repeated_commit: repeated_commit.record_count - repeated_commit.most,
     )
-    columns_sql = ", ".join(identifier(*facts.by_name[name].names) for name in sample.identifiers)
+    columns_sql = ", ".join(
+        identifier(*facts.by_name[column_name].names) for column_name in metrics_sample.identifiers
+    )
     return context.finding(
-        sample.identifiers,
+        metrics_sample.identifiers,
         figure=f"{worst_commit.record_count - worst_commit.most:,} repeated",
-        evidence=f"{count(len(sample.repeated), 'sampled commit')} added more records than "
-        f"identifiers ({', '.join(sample.identifiers)}): snapshot {worst_commit.snapshot_id} added "
-        f"{count(worst_commit.record_count, 'record')} with at most "
-        f"{count(worst_commit.most, 'different identifier')}, by the bounds of the columns",
+        evidence=f"{count(len(metrics_sample.repeated), 'sampled commit')} added more records than "
+        f"identifiers ({', '.join(metrics_sample.identifiers)}): snapshot "
+        f"{worst_commit.snapshot_id} added {count(worst_commit.record_count, 'record')} with at "
+        f"most {count(worst_commit.most, 'different identifier')}, by the bounds of the columns",
         threshold="one sampled commit with more records than identifiers",
         source="table spec, Identifier Field IDs: they identify a row, but nothing checks it; an "
         "equality delete applies only to earlier commits",
@@ -248,7 +250,7 @@ def identifiers_not_unique(context: Context) -> Finding | None:
         "identifier before it commits. If rows may share an identifier, remove it: ALTER TABLE … "
         "DROP IDENTIFIER FIELDS.",
         sql=(
-            f"SELECT {columns_sql}, count(*) AS row_count FROM {context.table} GROUP BY "
+            f"SELECT {columns_sql}, count(*) AS row_count FROM {context.table_sql} GROUP BY "
             f"{columns_sql} HAVING count(*) > 1",
         ),
     )
@@ -275,23 +277,23 @@ def vectors_rewritten(context: Context) -> Finding | None:
     ]
     if (
         facts.format_version < 3
-        or len(rewriting_commits) < _REWRITES
+        or len(rewriting_commits) < _MIN_REWRITING_COMMITS
         or 2 * len(rewriting_commits) < len(delete_commits)
     ):
         return None
-    written_count = sum(c.added_delete_files or 0 for c in rewriting_commits)
-    replaced_count = sum(
+    written_vector_count = sum(c.added_delete_files or 0 for c in rewriting_commits)
+    replaced_vector_count = sum(
         min(c.removed_delete_files or 0, c.added_delete_files or 0) for c in rewriting_commits
     )
     return context.finding(
-        figure=f"{percent(replaced_count / written_count)} of {written_count:,}",
+        figure=f"{percent(replaced_vector_count / written_vector_count)} of "
+        f"{written_vector_count:,}",
         evidence=f"{_of_last_text(len(rewriting_commits), len(delete_commits))} commits with "
-        "deletes wrote "
-        "deletion vectors mostly of data files that had one: "
-        f"{percent(replaced_count / written_count)} of "
-        f"{count(written_count, 'vector')} replaced an earlier one",
+        "deletes wrote deletion vectors mostly of data files that had one: "
+        f"{percent(replaced_vector_count / written_vector_count)} of "
+        f"{count(written_vector_count, 'vector')} replaced an earlier one",
         threshold=f"{percent(thresholds.vectors_rewritten)} of the vectors of a commit, in "
-        f"{_REWRITES} commits and half of those with deletes",
+        f"{_MIN_REWRITING_COMMITS} commits and half of those with deletes",
         source=f"{CHOICE}; table spec, version 3: at most one deletion vector per data file",
         effect="Each of these commits reads the vector of every file that it touches and writes "
         "all of it again, with the positions that earlier commits deleted.",
@@ -305,17 +307,17 @@ def managed_elsewhere(context: Context) -> Finding | None:
     """A service that compacts and expires the table by itself, by the properties and places that it
     leaves.
     """
-    manager = context.facts.other_optimizer
-    if manager is None:
+    other_optimizer = context.facts.other_optimizer
+    if other_optimizer is None:
         return None
     return context.finding(
         severity=Severity.INFO,
-        figure=manager.name,
-        evidence=manager.evidence,
+        figure=other_optimizer.name,
+        evidence=other_optimizer.evidence,
         threshold="one property or location that only such a service has",
-        source=f"the documentation of {manager.name}",
+        source=f"the documentation of {other_optimizer.name}",
         effect="Two optimizers rewrite the same files: each makes the other's commits fail, and "
         "the service may undo what icekit does.",
-        remedy=f"Let {manager.name} maintain the table, or turn its maintenance off for this "
-        "table, before icekit changes anything.",
+        remedy=f"Let {other_optimizer.name} maintain the table, or turn its maintenance off for "
+        "this table, before icekit changes anything.",
     )

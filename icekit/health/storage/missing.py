@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from icekit.engine.lake import Lake
 
 #: A choice: the most data files and delete files that Spark looks up, with two requests to the
-# storage for each.
+#: storage for each.
 MOST_CHECKED = 1_000_000
 #: A choice: the files that one task looks up.
 _FILES_PER_TASK = 500
 
 
 #: A file that metadata names: its role, path, size and snapshot; without a size, only its existence
-# can be checked.
+#: can be checked.
 Reference = tuple[Role, str, int | None, int | None]
 
 
@@ -56,7 +56,7 @@ class ObservedSnapshot(Head):
     """
 
     manifests: Sequence[Record]
-    specs: Mapping[int, PartitionSpec]
+    specs_by_id: Mapping[int, PartitionSpec]
 
     def metadata_references(self) -> Iterator[Reference]:
         """Manifests, manifest lists and statistics files: all that metadata names without a
@@ -70,8 +70,8 @@ class ObservedSnapshot(Head):
                 manifest.get("added_snapshot_id"),
             )
         for snapshot in self.metadata.get("snapshots") or ():
-            if path := snapshot.get("manifest-list"):
-                yield Role.MANIFEST_LIST, path, None, snapshot["snapshot-id"]
+            if list_path := snapshot.get("manifest-list"):
+                yield Role.MANIFEST_LIST, list_path, None, snapshot["snapshot-id"]
         newest_statistics_ids = {
             age.snapshot_id for age in statistics_ages(self.metadata, self.snapshot)
         }
@@ -84,17 +84,17 @@ class ObservedSnapshot(Head):
                     statistics_file["snapshot-id"],
                 )
 
-    def newest_before(self, ids: Iterable[int | None]) -> int | None:
+    def newest_before(self, snapshot_ids: Iterable[int | None]) -> int | None:
         """The newest snapshot of the lineage from before all these; None without one, or if one is
         not in the lineage.
         """
-        lineage_ids = [one_snapshot["snapshot-id"] for one_snapshot in self.lineage()]
-        indexes = [
+        lineage_ids = [lineage_snapshot["snapshot-id"] for lineage_snapshot in self.lineage()]
+        lineage_indexes = [
             lineage_ids.index(snapshot_id) if snapshot_id in lineage_ids else len(lineage_ids)
-            for snapshot_id in ids
+            for snapshot_id in snapshot_ids
         ]
-        next_index = max(indexes, default=len(lineage_ids)) + 1
-        return lineage_ids[next_index] if next_index < len(lineage_ids) else None
+        older_index = max(lineage_indexes, default=len(lineage_ids)) + 1
+        return lineage_ids[older_index] if older_index < len(lineage_ids) else None
 
 
 def missing_files(
@@ -104,93 +104,100 @@ def missing_files(
 
     Says in ``unchecked`` why it could not.
     """
-    if (file_count := sum(map(live_count, observed_snapshot.manifests))) > MOST_CHECKED:
+    if (live_file_count := sum(map(live_count, observed_snapshot.manifests))) > MOST_CHECKED:
         return MissingFiles(
-            unchecked=f"there are {count(file_count, 'file')}, and icekit looks up at most "
+            unchecked=f"there are {count(live_file_count, 'file')}, and icekit looks up at most "
             f"{MOST_CHECKED:,}"
         )
     if not has_bridge(lake.spark):
         return MissingFiles(unchecked="Spark Connect gives no access to the table's storage")
     try:
-        return _missing_in_spark(lake.spark, lake.sql_name(table), observed_snapshot, file_count)
+        return _missing_in_spark(
+            lake.spark, lake.sql_name(table), observed_snapshot, live_file_count
+        )
     except Exception as error:
         return MissingFiles(unchecked=complaint(error))
 
 
 def _missing_in_spark(
-    spark: SparkSession, table: Identifier, observed_snapshot: ObservedSnapshot, file_count: int
+    spark: SparkSession,
+    table: Identifier,
+    observed_snapshot: ObservedSnapshot,
+    live_file_count: int,
 ) -> MissingFiles:
-    partitions = Partitions(observed_snapshot.specs)
+    partition_reader = Partitions(observed_snapshot.specs_by_id)
     live_entries = metadata_table(spark, table, "entries", observed_snapshot.snapshot_id).where(
         "status < 2"
     )
-    is_vector = "upper(data_file.file_format) = 'PUFFIN'"
-    file_rows = live_entries.selectExpr(
+    is_vector_sql = "upper(data_file.file_format) = 'PUFFIN'"
+    file_references = live_entries.selectExpr(
         "data_file.file_path AS path",
-        f"if({is_vector}, NULL, data_file.file_size_in_bytes) AS size",
-        f"CASE WHEN data_file.content = 0 THEN {Role.DATA.rank} WHEN {is_vector} THEN "
+        f"if({is_vector_sql}, NULL, data_file.file_size_in_bytes) AS size",
+        f"CASE WHEN data_file.content = 0 THEN {Role.DATA.rank} WHEN {is_vector_sql} THEN "
         f"{Role.VECTOR.rank} ELSE {Role.DELETES.rank} END AS role",
         "data_file.record_count AS records",
         "snapshot_id",
-        *partitions.entry_columns(live_entries),
+        *partition_reader.entry_columns(live_entries),
     )
-    references = spark.createDataFrame(
+    metadata_references = spark.createDataFrame(
         [
             (role.rank, *reference_fields, 0)
             for role, *reference_fields in observed_snapshot.metadata_references()
         ],
         "role bigint, path string, size bigint, snapshot_id bigint, records bigint",
     )
-    all_references = file_rows.unionByName(references, allowMissingColumns=True)
-    rows_with_lengths = with_lengths(
-        spark, table, all_references.repartition(max(1, -(-file_count // _FILES_PER_TASK)))
+    all_references = file_references.unionByName(metadata_references, allowMissingColumns=True)
+    references_with_lengths = with_lengths(
+        spark, table, all_references.repartition(max(1, -(-live_file_count // _FILES_PER_TASK)))
     )
     # An encrypted file is longer than what its entry says.
-    size_condition = "" if encryption_class(load_table(spark, table)) else " OR length <> size"
-    missing_rows = rows_with_lengths.where(f"length < 0{size_condition}").persist()
+    size_condition_sql = "" if encryption_class(load_table(spark, table)) else " OR length <> size"
+    missing_rows = references_with_lengths.where(f"length < 0{size_condition_sql}").persist()
     try:
-        return _summary(missing_rows, partitions, observed_snapshot)
+        return _summary(missing_rows, partition_reader, observed_snapshot)
     finally:
         missing_rows.unpersist()
 
 
 def _summary(
-    missing_rows: DataFrame, partitions: Partitions, observed_snapshot: ObservedSnapshot
+    missing_rows: DataFrame, partition_reader: Partitions, observed_snapshot: ObservedSnapshot
 ) -> MissingFiles:
     """Count what is missing; the driver receives counts and examples alone."""
-    sum_columns = "if(length < 0, 1L, 0L)", "if(length < 0, 0L, 1L)", "records"
-    counts_by_role = aggregate(
-        missing_rows, ["role"], *map("sum({})".format, sum_columns)
-    ).collect()
-    counts = [MissingCount(ROLES[role], *row) for role, *row in sorted(map(tuple, counts_by_role))]
-    if not counts:
+    summands_sql = "if(length < 0, 1L, 0L)", "if(length < 0, 0L, 1L)", "records"
+    role_rows = aggregate(missing_rows, ["role"], *map("sum({})".format, summands_sql)).collect()
+    missing_counts = [
+        MissingCount(ROLES[role], *row) for role, *row in sorted(map(tuple, role_rows))
+    ]
+    if not missing_counts:
         return MissingFiles()
-    snapshot_ids = missing_rows.where(f"role < {Role.MANIFEST_LIST.rank}").select("snapshot_id")
-    data_rows = missing_rows.where(f"role = {Role.DATA.rank} AND length < 0")
-    counts_by_partition = aggregate(data_rows, partitions.partition_columns, "count(*) AS count")
-    fullest_partitions = counts_by_partition.orderBy("count", ascending=False).limit(
-        MOST_PARTITIONS
+    snapshot_id_rows = missing_rows.where(f"role < {Role.MANIFEST_LIST.rank}").select("snapshot_id")
+    gone_data_rows = missing_rows.where(f"role = {Role.DATA.rank} AND length < 0")
+    partition_rows = aggregate(
+        gone_data_rows, partition_reader.partition_columns, "count(*) AS count"
     )
-    snapshot_rows = snapshot_ids.distinct().limit(MOST_PARTITIONS).collect()
+    worst_partition_rows = partition_rows.orderBy("count", ascending=False).limit(MOST_PARTITIONS)
+    added_snapshot_rows = snapshot_id_rows.distinct().limit(MOST_PARTITIONS).collect()
     return MissingFiles(
-        tuple(counts),
+        tuple(missing_counts),
         tuple(
-            _examples(missing_rows.orderBy("role", "path", "records").limit(EXAMPLES), partitions)
+            _examples(
+                missing_rows.orderBy("role", "path", "records").limit(EXAMPLES), partition_reader
+            )
         ),
         tuple(
             sorted(
-                partitions.rows(fullest_partitions, "count"),
-                key=lambda each: (-each[1], sort_key(each[0])),
+                partition_reader.rows(worst_partition_rows, "count"),
+                key=lambda gone: (-gone[1], sort_key(gone[0])),
             )
         ),
-        observed_snapshot.newest_before(row[0] for row in snapshot_rows),
+        observed_snapshot.newest_before(row[0] for row in added_snapshot_rows),
     )
 
 
-def _examples(missing_rows: DataFrame, partitions: Partitions) -> Iterator[MissingFile]:
+def _examples(missing_rows: DataFrame, partition_reader: Partitions) -> Iterator[MissingFile]:
     arrow_table: pa.Table = arrow_of(missing_rows)
-    has_partition = arrow_table.column("spec_id").is_valid()
-    row_partitions = iter(partitions.read(arrow_table.filter(has_partition)))
+    partition_mask = arrow_table.column("spec_id").is_valid()
+    row_partitions = iter(partition_reader.read(arrow_table.filter(partition_mask)))
     for row in arrow_table.to_pylist():
         yield MissingFile(
             ROLES[row["role"]],

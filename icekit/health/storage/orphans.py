@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 # remove_orphan_files ignores younger files: a writer may be about to commit them.
 ORPHAN_AGE = dt.timedelta(days=3)
 #: The most orphans whose size is read, one request to the storage each; of more, these are a
-# sample.
-WEIGHED = 2_000
-_WEIGHED_AT_ONCE = 16
-_WEIGHING_SECONDS = 60.0
+#: sample.
+MOST_MEASURED = 2_000
+_MEASURING_THREADS = 16
+_MEASURING_SECONDS = 60.0
 
 
 def list_orphans(spark: SparkSession, table: Identifier, location: str) -> StorageFacts:
@@ -53,47 +53,47 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str) -> Stora
     ``table`` includes its catalog.
 
     Orphans are three days old or older, the procedure's default. Lists the complete location
-    and reads every snapshot's manifests, in Spark. At most :data:`WEIGHED` files are measured,
-    chosen by a hash of their paths; none without the JVM bridge.
+    and reads every snapshot's manifests, in Spark. At most :data:`MOST_MEASURED` files are
+    measured, chosen by a hash of their paths; none without the JVM bridge.
     """
-    older_than = orphan_cutoff()
-    statement = call(
+    cutoff = orphan_cutoff()
+    dry_run_sql = call(
         table[0],
         "remove_orphan_files",
         **orphan_arguments(display_name(table[1:]), location),
-        older_than=older_than,
+        older_than=cutoff,
     )
     with explain_errors(table):
-        orphan_files = spark.sql(statement).toDF("file_path")
+        orphan_files = spark.sql(dry_run_sql).toDF("file_path")
         orphan_count = orphan_files.count()
-        measured_files = sample_paths(orphan_files, WEIGHED)
-        sizes = _file_sizes(spark, table, measured_files)
+        measured_paths = sample_paths(orphan_files, MOST_MEASURED)
+        measured_sizes = _file_sizes(spark, table, measured_paths)
     return StorageFacts(
-        int(older_than.timestamp() * 1000),
+        int(cutoff.timestamp() * 1000),
         orphan_count,
-        tuple(sorted(measured_files)[:EXAMPLES]),
-        estimated_bytes(orphan_count, sizes),
-        len(sizes),
+        tuple(sorted(measured_paths)[:EXAMPLES]),
+        estimated_bytes(orphan_count, measured_sizes),
+        len(measured_sizes),
     )
 
 
 def referenced_files(
-    source: TableSource, metadata: Json, excluded_snapshots: Collection[int] = ()
+    source: TableSource, metadata: Json, excluded_snapshot_ids: Collection[int] = ()
 ) -> Iterator[str]:
     """Every file that a table's metadata file and snapshots reference; some data files are named
-    several times. ``excluded_snapshots`` leaves out the manifests that some snapshots have added.
+    several times. The manifests that ``excluded_snapshot_ids`` have added are left out.
     """
     yield from paths_in_metadata(source, metadata)
-    manifests = manifests_of(source, metadata, excluded_snapshots)
+    manifests = manifests_of(source, metadata, excluded_snapshot_ids)
     yield from manifests
     yield from paths_in_manifests(source, manifests.values())
 
 
 def paths_in_manifests(source: TableSource, manifests: Iterable[Record]) -> Iterator[str]:
     """The paths of the live data and delete files in some manifests."""
-    for manifest, content in read_manifests_ahead(source.read, manifests):
-        files = files_of(manifest, content, frozenset({"file_path"}))
-        yield from (file["file_path"] for file, *_ in files)
+    for manifest, manifest_bytes in read_manifests_ahead(source.read, manifests):
+        file_records = files_of(manifest, manifest_bytes, frozenset({"file_path"}))
+        yield from (file_record["file_path"] for file_record, *_ in file_records)
 
 
 def paths_in_metadata(source: TableSource, metadata: Json) -> Iterator[str]:
@@ -105,23 +105,23 @@ def paths_in_metadata(source: TableSource, metadata: Json) -> Iterator[str]:
 
 
 def manifests_of(
-    source: TableSource, metadata: Json, excluded_snapshots: Collection[int] = ()
+    source: TableSource, metadata: Json, excluded_snapshot_ids: Collection[int] = ()
 ) -> dict[str, Record]:
-    """The manifests of a table's snapshots, by path; ``excluded_snapshots`` as in
+    """The manifests of a table's snapshots, by path; ``excluded_snapshot_ids`` as in
     :func:`referenced_files`.
     """
-    manifest_lists = [
+    list_paths = [
         snapshot["manifest-list"]
         for snapshot in metadata.get("snapshots") or ()
-        if snapshot["snapshot-id"] not in excluded_snapshots
+        if snapshot["snapshot-id"] not in excluded_snapshot_ids
     ]
     return {
         manifest["manifest_path"]: manifest
-        for path, content in zip(
-            manifest_lists, read_contents_ahead(source.read, manifest_lists), strict=True
+        for list_path, list_bytes in zip(
+            list_paths, read_contents_ahead(source.read, list_paths), strict=True
         )
-        for manifest in manifest_list(content, path)
-        if manifest.get("added_snapshot_id") not in excluded_snapshots
+        for manifest in manifest_list(list_bytes, list_path)
+        if manifest.get("added_snapshot_id") not in excluded_snapshot_ids
     }
 
 
@@ -130,13 +130,13 @@ def orphan_cutoff() -> dt.datetime:
     return (dt.datetime.now(dt.UTC) - ORPHAN_AGE).replace(microsecond=0)
 
 
-def estimated_bytes(count: int, sizes: Sequence[int]) -> int | None:
+def estimated_bytes(file_count: int, sizes: Sequence[int]) -> int | None:
     """The total bytes of ``count`` files from the sizes of some, with their mean for the rest; None
     if there are files but no sizes.
     """
-    if not count or len(sizes) >= count:
+    if not file_count or len(sizes) >= file_count:
         return sum(sizes)
-    return round(count * sum(sizes) / len(sizes)) if sizes else None
+    return round(file_count * sum(sizes) / len(sizes)) if sizes else None
 
 
 def _file_sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list[int]:
@@ -149,33 +149,34 @@ def _file_sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) ->
 
     io: Any = load_table(spark, table).io()
 
-    lengths: list[int] = []
+    file_lengths: list[int] = []
 
-    def weigh(path: str) -> None:
+    def measure(path: str) -> None:
         with contextlib.suppress(Py4JError):  # the file is gone, or access is denied
-            lengths.append(int(io.newInputFile(path).getLength()))
+            file_lengths.append(int(io.newInputFile(path).getLength()))
 
-    each_within(_WEIGHING_SECONDS, paths, weigh, thread_count=min(_WEIGHED_AT_ONCE, len(paths)))
-    return list(lengths)
+    each_within(
+        _MEASURING_SECONDS, paths, measure, thread_count=min(_MEASURING_THREADS, len(paths))
+    )
+    return list(file_lengths)
 
 
-Say = Callable[[str], None]
 T = TypeVar("T")
 
 #: Choices: the time limit for comparing the tables of a catalog, in seconds, and the number of
-# threads.
+#: threads.
 COMPARING_SECONDS = 900.0
 #: A choice: how long the locations of other tables are remembered while many tables are checked in
-# turn.
+#: turn.
 REMEMBERED_SECONDS = 300.0
-_AT_ONCE = 8
-_SAYING_SECONDS = 10.0
+_READING_THREADS = 8
+_REPORT_INTERVAL_SECONDS = 10.0
 #: The number of unreadable tables that a sentence names.
-_NAMED = 3
+_NAMED_TABLES = 3
 
 #: The table properties that say where files are written, in addition to the location
-# (LocationProviders, TableProperties).
-_PATHS = (
+#: (LocationProviders, TableProperties).
+_PATH_PROPERTIES = (
     "write.data.path",
     "write.metadata.path",
     "write.object-storage.path",
@@ -204,23 +205,27 @@ def declared_paths(metadata: Json) -> tuple[str, ...]:
     properties = properties_of(metadata)
     return (
         str(metadata["location"]),
-        *(str(properties[key]) for key in _PATHS if properties.get(key)),
+        *(str(properties[key]) for key in _PATH_PROPERTIES if properties.get(key)),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableQuery:
+class ReadLimits:
     """Limits for reading the other tables of a catalog: a time in seconds, ``say`` for progress,
-    and ``stopped`` to end early.
+    and ``is_stopped`` to end early.
     """
 
-    seconds: float = COMPARING_SECONDS
-    say: Say | None = None
-    stopped: Callable[[], bool] = lambda: False
+    max_seconds: float = COMPARING_SECONDS
+    say: Callable[[str], None] | None = None
+    is_stopped: Callable[[], bool] = lambda: False
 
 
 def sharing(
-    lake: Lake, table: Identifier, query: TableQuery | None = None, *, max_age: float = 0.0
+    lake: Lake,
+    table: Identifier,
+    read_limits: ReadLimits | None = None,
+    *,
+    max_age_seconds: float = 0.0,
 ) -> Sharing:
     """Compare a table's paths with those of every other table of its catalog, clones included.
 
@@ -228,58 +233,62 @@ def sharing(
     lies inside one of this table's paths, or if such a path contains one of its metadata, manifest
     list or statistics files that this table does not name. Reads one metadata file per table, in a
     few threads, without a JVM if the catalog needs none; ignores data files and views.
-    ``unchecked`` names tables that could not be read in time. Results of the last ``max_age``
-    seconds are reused. Raises the errors of :mod:`icekit.common.errors` if the table itself cannot
-    be read.
+    ``unchecked`` names tables that could not be read in time. Results that are at most
+    ``max_age_seconds`` old are reused. Raises the errors of :mod:`icekit.common.errors` if the
+    table itself cannot be read.
     """
-    source = lake.tables.source(table)
-    metadata = load_metadata(source)
-    own_places = [folder_spellings(path) for path in declared_paths(metadata)]
-    own_files = directly_named_files(metadata, source.metadata_location)
-    now = time.monotonic()
-    memory = _memories.get(lake.tables)
-    if memory is None or memory.start_seconds <= now - max_age:
-        memory = _memories[lake.tables] = _Memory(now)
+    table_source = lake.tables.source(table)
+    metadata = load_metadata(table_source)
+    table_folders = [folder_spellings(path) for path in declared_paths(metadata)]
+    table_files = directly_named_files(metadata, table_source.metadata_location)
+    now_seconds = time.monotonic()
+    catalog_memory = _memories.get(lake.tables)
+    if catalog_memory is None or catalog_memory.start_seconds <= now_seconds - max_age_seconds:
+        catalog_memory = _memories[lake.tables] = _Memory(now_seconds)
 
-    def names() -> list[Identifier]:
-        if table not in memory.table_names:
-            memory.table_names = lake.tables.names()
-        return memory.table_names
+    def list_tables() -> list[Identifier]:
+        if table not in catalog_memory.table_names:
+            catalog_memory.table_names = lake.tables.names()
+        return catalog_memory.table_names
 
     def shared_place_of(name: Identifier, paths: Iterable[str]) -> SharedPlace | None:
         for path in paths:
-            if any(may_overlap(folder_spellings(path), own_place) for own_place in own_places):
+            if any(may_overlap(folder_spellings(path), folder) for folder in table_folders):
                 return SharedPlace(display_name(name), path)
         return None
 
     def compare(name: Identifier) -> SharedPlace | None:
-        remembered_paths = memory.paths_by_table.get(name)
+        remembered_paths = catalog_memory.paths_by_table.get(name)
         # Only a negative answer is reused: the other table may be gone, or this table may name the
         # same files.
         if remembered_paths is not None and not shared_place_of(name, remembered_paths):
             return None
-        table_paths, files = _paths_and_files(lake, name)
-        memory.paths_by_table[name] = (*table_paths, *_folders_of(files))
-        return shared_place_of(name, table_paths) or shared_place_of(
-            name, _folders_of(files - own_files)
+        other_paths, other_files = _paths_and_files(lake, name)
+        catalog_memory.paths_by_table[name] = (*other_paths, *_folders_of(other_files))
+        return shared_place_of(name, other_paths) or shared_place_of(
+            name, _folders_of(other_files - table_files)
         )
 
-    places_by_table, unchecked_reason = ask_other_tables(
-        lake, table, compare, "comparing locations", query, names
+    shared_places_by_table, unchecked_reason = read_other_tables(
+        lake, table, compare, "comparing locations", read_limits, list_tables
     )
-    shared = sorted(
-        (shared_place for shared_place in places_by_table.values() if shared_place is not None),
+    shared_places = sorted(
+        (
+            shared_place
+            for shared_place in shared_places_by_table.values()
+            if shared_place is not None
+        ),
         key=lambda shared_place: shared_place.table,
     )
-    return Sharing(tuple(shared), unchecked_reason)
+    return Sharing(tuple(shared_places), unchecked_reason)
 
 
-def ask_other_tables(
+def read_other_tables(
     lake: Lake,
     table: Identifier,
     read_table: Callable[[Identifier], T],
     activity: str,
-    query: TableQuery | None = None,
+    read_limits: ReadLimits | None = None,
     list_tables: Callable[[], list[Identifier]] | None = None,
 ) -> tuple[dict[Identifier, T], str | None]:
     """The result of ``read_table`` for each other table of a table's catalog, in a few threads, and
@@ -287,9 +296,9 @@ def ask_other_tables(
 
     A table that was dropped after the listing is left out. A table that is still listed but not
     found counts as unchecked: some catalogs answer so without read permission. ``say`` gets the
-    progress of ``activity``; reading ends once ``stopped`` returns true.
+    progress of ``activity``; reading ends once ``is_stopped`` returns true.
     """
-    query = query or TableQuery()
+    read_limits = read_limits or ReadLimits()
     try:
         table_names = (list_tables or lake.tables.names)()
     except Exception as error:
@@ -301,51 +310,53 @@ def ask_other_tables(
             f"the list of the tables of catalog {lake.name!r} does not have {display_name(table)}: "
             "it is not complete, or it writes the name in another way",
         )
-    outcomes = _outcomes(other_tables, read_table, activity, query)
-    answers: dict[Identifier, T] = {}
+    outcomes_by_table = _outcomes(other_tables, read_table, activity, read_limits)
+    answers_by_table: dict[Identifier, T] = {}
     unread_reasons: dict[Identifier, str] = {}
-    missing_tables = set()
-    for name, outcome in outcomes.items():
+    tables_not_found = set()
+    for name, outcome in outcomes_by_table.items():
         if isinstance(outcome, TableNotFound):
-            missing_tables.add(name)
+            tables_not_found.add(name)
         elif isinstance(outcome, Exception):
             unread_reasons[name] = first_line(outcome)
         else:
-            answers[name] = outcome
-    if missing_tables:
+            answers_by_table[name] = outcome
+    if tables_not_found:
         try:
             table_names = lake.tables.names()
         except Exception:
-            table_names = list(missing_tables)
+            table_names = list(tables_not_found)
         unread_reasons |= dict.fromkeys(
-            missing_tables.intersection(table_names),
+            tables_not_found.intersection(table_names),
             "the catalog lists it, but says that it does not exist",
         )
-    return answers, _unchecked_text(unread_reasons, len(outcomes), len(other_tables), query.seconds)
+    return answers_by_table, _unchecked_text(
+        unread_reasons, len(outcomes_by_table), len(other_tables), read_limits.max_seconds
+    )
 
 
-def _paths_and_files(lake: Lake, name: Identifier) -> tuple[tuple[str, ...], frozenset[str]]:
+def _paths_and_files(lake: Lake, table: Identifier) -> tuple[tuple[str, ...], frozenset[str]]:
     """The paths of another table, and the files that its metadata file names."""
     try:
-        source = lake.tables.source(name)
-        metadata = load_metadata(source)
+        table_source = lake.tables.source(table)
+        metadata = load_metadata(table_source)
     except NotATable:
-        return location_of_another_format(lake, name), frozenset()
-    return declared_paths(metadata), directly_named_files(metadata, source.metadata_location)
+        return location_of_another_format(lake, table), frozenset()
+    return declared_paths(metadata), directly_named_files(metadata, table_source.metadata_location)
 
 
-def _folders_of(files: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted({file.rpartition("/")[0] for file in files}))
+def _folders_of(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({path.rpartition("/")[0] for path in paths}))
 
 
-def location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]:
+def location_of_another_format(lake: Lake, table: Identifier) -> tuple[str, ...]:
     """The location of a table of another format, which a session's catalog lists too; none for a
     view.
     """
     if not isinstance(lake.tables, SessionTables):
         return ()
     description_rows = lake.spark.sql(
-        f"DESCRIBE TABLE EXTENDED {identifier(*lake.sql_name(name))}"
+        f"DESCRIBE TABLE EXTENDED {identifier(*lake.sql_name(table))}"
     ).collect()
     return tuple(
         str(row["data_type"])
@@ -358,33 +369,38 @@ def _outcomes(
     table_names: list[Identifier],
     read_table: Callable[[Identifier], T],
     activity: str,
-    query: TableQuery,
+    read_limits: ReadLimits,
 ) -> dict[Identifier, T | Exception]:
     """The answers of tables, or the errors, without the tables that were not reached in time."""
-    outcomes: dict[Identifier, T | Exception] = {}
-    last_report = time.monotonic()
+    outcomes_by_table: dict[Identifier, T | Exception] = {}
+    last_report_seconds = time.monotonic()
 
-    def work(name: Identifier) -> None:
+    def read_one(name: Identifier) -> None:
         try:
-            outcomes[name] = read_table(name)
+            outcomes_by_table[name] = read_table(name)
         except Exception as error:
-            outcomes[name] = error
+            outcomes_by_table[name] = error
 
     def may_continue() -> bool:
-        nonlocal last_report
-        if query.say is not None and time.monotonic() - last_report >= _SAYING_SECONDS:
-            last_report = time.monotonic()
-            query.say(f"  {activity}: {len(outcomes):,} of {count(len(table_names), 'table')}")
-        return not query.stopped()
+        nonlocal last_report_seconds
+        if (
+            read_limits.say is not None
+            and time.monotonic() - last_report_seconds >= _REPORT_INTERVAL_SECONDS
+        ):
+            last_report_seconds = time.monotonic()
+            read_limits.say(
+                f"  {activity}: {len(outcomes_by_table):,} of {count(len(table_names), 'table')}"
+            )
+        return not read_limits.is_stopped()
 
     each_within(
-        query.seconds,
+        read_limits.max_seconds,
         table_names,
-        work,
-        thread_count=min(_AT_ONCE, len(table_names)),
+        read_one,
+        thread_count=min(_READING_THREADS, len(table_names)),
         may_continue=may_continue,
     )
-    return dict(outcomes)
+    return dict(outcomes_by_table)
 
 
 def _unchecked_text(
@@ -392,9 +408,9 @@ def _unchecked_text(
 ) -> str | None:
     reasons = [
         f"{display_name(name)} cannot be read: {why}"
-        for name, why in sorted(unread_reasons.items())[:_NAMED]
+        for name, why in sorted(unread_reasons.items())[:_NAMED_TABLES]
     ]
-    if len(unread_reasons) > _NAMED:
+    if len(unread_reasons) > _NAMED_TABLES:
         reasons.append(f"{len(unread_reasons):,} tables cannot be read")
     if checked_count < table_count:
         reasons.append(

@@ -33,7 +33,7 @@ from icekit.health.storage.listing import Comparison, NamedFiles
 from icekit.health.storage.missing import ObservedSnapshot, Reference, missing_files
 from icekit.health.storage.orphans import (
     REMEMBERED_SECONDS,
-    TableQuery,
+    ReadLimits,
     list_orphans,
     manifests_of,
     orphan_cutoff,
@@ -60,17 +60,17 @@ if TYPE_CHECKING:
 #: A choice: a table with more files is searched in Spark.
 MOST_FILES = 200_000
 #: A choice: the most manifest entries of all snapshots that are read without Spark. A file has one
-# in each manifest that was written again.
+#: in each manifest that was written again.
 MOST_ENTRIES = 2_000_000
 #: A choice: the most files of a location that are compared without Spark.
 MOST_LISTED = 2_000_000
-_PATH = frozenset({"file_path"})
+_PATH_FIELD = frozenset({"file_path"})
 _FILE_FIELDS = DELETE_FIELDS - {"content_offset", "content_size_in_bytes", "equality_ids"}
-_GONE_LIST = (
+_LIST_GONE_REASON = (
     "the manifest list of a snapshot is gone, so it is not known which files that snapshot "
     "references"
 )
-_EXPIRED = "snapshots expired while the files were looked up"
+_EXPIRED_REASON = "snapshots expired while the files were looked up"
 #: What a file is by its kind; all other kinds are delete files.
 _ROLES_BY_KIND = {Kind.DATA: Role.DATA, Kind.DELETION_VECTORS: Role.VECTOR}
 
@@ -92,35 +92,37 @@ def search_storage(
     # The procedure rejects a table whose files others may share: nobody can say which files are
     # orphans.
     has_gc = properties_of(observed_snapshot.metadata).get("gc.enabled", "true").lower() != "false"
-    other_tables = Sharing()
-    search = _Search(source, observed_snapshot, collector)
-    with show_progress(lambda: search.progress):
+    location_sharing = Sharing()
+    local_search = _Search(source, observed_snapshot, collector)
+    with show_progress(lambda: local_search.progress):
         if has_gc:
-            query = TableQuery(say=say or search.set_progress)
-            other_tables = sharing(lake, table, query, max_age=REMEMBERED_SECONDS)
-        search.seeks_orphans = has_gc and not other_tables.shared
-        spark_reason = search.spark_reason()
-        result = search.run() if spark_reason is None else None
-    if result is None:
-        result = _search_in_spark(
-            lake, table, observed_snapshot, search.seeks_orphans, spark_reason or ""
+            read_limits = ReadLimits(say=say or local_search.set_progress)
+            location_sharing = sharing(lake, table, read_limits, max_age_seconds=REMEMBERED_SECONDS)
+        local_search.seeks_orphans = has_gc and not location_sharing.shared
+        spark_reason = local_search.spark_reason()
+        search_result = local_search.run() if spark_reason is None else None
+    if search_result is None:
+        search_result = _search_in_spark(
+            lake, table, observed_snapshot, local_search.seeks_orphans, spark_reason or ""
         )
-    missing_files = result.missing
-    unlisted_reason = result.unlisted
-    if unlisted_reason or (missing_files is not None and missing_files.counts):
-        current_snapshots = snapshots_by_id(head(lake, table).metadata)
-        if not snapshots_by_id(observed_snapshot.metadata).keys() <= current_snapshots.keys():
-            missing_files = missing_files and MissingFiles(unchecked=_EXPIRED)
-            unlisted_reason = unlisted_reason and _EXPIRED
+    missing_summary = search_result.missing
+    unlisted_reason = search_result.unlisted
+    if unlisted_reason or (missing_summary is not None and missing_summary.counts):
+        current_snapshot_ids = snapshots_by_id(head(lake, table).metadata).keys()
+        if not snapshots_by_id(observed_snapshot.metadata).keys() <= current_snapshot_ids:
+            missing_summary = missing_summary and MissingFiles(unchecked=_EXPIRED_REASON)
+            unlisted_reason = unlisted_reason and _EXPIRED_REASON
     if not has_gc:
         unlisted_reason = "gc.enabled is false, so another table may use the files"
-    storage = StorageFacts(_older_than_ms(), 0) if other_tables.shared else result.storage
-    return StorageSearch(
-        storage and replace(storage, sharing=other_tables), missing_files, unlisted_reason
-    )
+    storage_facts = search_result.storage
+    if location_sharing.shared:
+        storage_facts = StorageFacts(_orphan_cutoff_ms(), 0)
+    if storage_facts is not None:
+        storage_facts = replace(storage_facts, sharing=location_sharing)
+    return StorageSearch(storage_facts, missing_summary, unlisted_reason)
 
 
-def _older_than_ms() -> int:
+def _orphan_cutoff_ms() -> int:
     """The moment before which a file must have been written to count as an orphan."""
     return int(orphan_cutoff().timestamp() * 1000)
 
@@ -138,20 +140,20 @@ def _search_in_spark(
         activity = f"{activity}, because {spark_reason}"
         require("pyspark", f"Because {spark_reason}, the search of the storage")
     with report_waiting(activity, at_once=bool(spark_reason)):
-        missing = None
+        missing_summary = None
         if observed_snapshot.snapshot is not None:
-            missing = missing_files(lake, table, observed_snapshot)
-            if missing.count(Role.MANIFEST_LIST).gone_count:
-                return StorageSearch(missing=missing, unlisted=_GONE_LIST)
+            missing_summary = missing_files(lake, table, observed_snapshot)
+            if missing_summary.count(Role.MANIFEST_LIST).gone_count:
+                return StorageSearch(missing=missing_summary, unlisted=_LIST_GONE_REASON)
         if not seeks_orphans:
-            return StorageSearch(missing=missing)
+            return StorageSearch(missing=missing_summary)
         try:
-            storage = list_orphans(
+            storage_facts = list_orphans(
                 lake.spark, lake.sql_name(table), observed_snapshot.metadata["location"]
             )
         except Exception as error:
-            return StorageSearch(missing=missing, unlisted=complaint(error).rstrip("."))
-    return StorageSearch(storage, missing)
+            return StorageSearch(missing=missing_summary, unlisted=complaint(error).rstrip("."))
+    return StorageSearch(storage_facts, missing_summary)
 
 
 class _Search:
@@ -189,10 +191,10 @@ class _Search:
         if self.source.files is None:
             return "only Spark reaches the files of this catalog"
         snapshots = self.metadata.get("snapshots") or ()
-        file_count = max(map(_summary_file_count, snapshots), default=0)
-        file_count = max(file_count, sum(file_counts(self.observed.manifests) or ()))
-        if file_count > MOST_FILES and self.collector != "local":
-            return f"the table has {file_count:,} files, more than {MOST_FILES:,}"
+        max_file_count = max(map(_summary_file_count, snapshots), default=0)
+        max_file_count = max(max_file_count, sum(file_counts(self.observed.manifests) or ()))
+        if max_file_count > MOST_FILES and self.collector != "local":
+            return f"the table has {max_file_count:,} files, more than {MOST_FILES:,}"
         if self.seeks_orphans:
             self.set_progress("reading the manifest lists of all snapshots")
             try:
@@ -219,69 +221,71 @@ class _Search:
         """Compare one listing with what the metadata names, and look up what the listing does not
         have.
         """
-        files = self.source.files
+        file_system = self.source.files
         location = self.metadata["location"]
-        assert files is not None  # or Spark searches
+        assert file_system is not None  # or Spark searches
         try:
             self._gather_named_files()
         except IcekitError as error:
             self.undecided_reasons.append(first_line(error))
-        specs = self.observed.specs.values()
-        comparison = Comparison(self.named_files, location, _older_than_ms(), specs)
+        specs = self.observed.specs_by_id.values()
+        comparison = Comparison(self.named_files, location, _orphan_cutoff_ms(), specs)
         try:
-            self._compare_listing(files, comparison)
+            self._compare_listing(file_system, comparison)
             comparison.doubt_links()
         except Exception as error:
             self.undecided_reasons.append(
                 f"{location} cannot be listed completely: {first_line(error)}"
             )
-        missing = None
+        missing_summary = None
         if self.observed.snapshot is not None:
-            missing = self._missing_files(files, comparison)
-            if missing.count(Role.MANIFEST_LIST).gone_count:
-                self.undecided_reasons.insert(0, _GONE_LIST)
+            missing_summary = self._missing_files(file_system, comparison)
+            if missing_summary.count(Role.MANIFEST_LIST).gone_count:
+                self.undecided_reasons.insert(0, _LIST_GONE_REASON)
         if not self.seeks_orphans:
-            return StorageSearch(missing=missing)
-        self.undecided_reasons += comparison.doubts
+            return StorageSearch(missing=missing_summary)
+        self.undecided_reasons += comparison.orphan_doubts
         if self.undecided_reasons:
-            return StorageSearch(missing=missing, unlisted=self.undecided_reasons[0].rstrip("."))
-        return StorageSearch(comparison.storage_facts, missing)
+            return StorageSearch(
+                missing=missing_summary, unlisted=self.undecided_reasons[0].rstrip(".")
+            )
+        return StorageSearch(comparison.storage_facts, missing_summary)
 
     def _gather_named_files(self) -> None:
         """Gather every file that the metadata names; each manifest is read once, and those of the
         observed snapshot first.
         """
         if self.observed.snapshot is not None:
-            for _, location, size, _ in self.observed.metadata_references():
-                self.named_files.expect(location, size if self.has_sizes else None)
+            for _, location, expected_size, _ in self.observed.metadata_references():
+                self.named_files.expect(location, expected_size if self.has_sizes else None)
         for location in paths_in_metadata(self.source, self.metadata):
             self.named_files.add(location)
-        for path in self.manifests:
-            self.named_files.add(path)
+        for manifest_path in self.manifests:
+            self.named_files.add(manifest_path)
         older_manifests = [
-            manifest_record
-            for path, manifest_record in self.manifests.items()
-            if path not in self.observed_manifests
+            older_manifest
+            for manifest_path, older_manifest in self.manifests.items()
+            if manifest_path not in self.observed_manifests
         ]
         all_manifests = [*self.observed_manifests.values(), *older_manifests]
-        for index, (manifest, content) in enumerate(
+        for index, (manifest, manifest_bytes) in enumerate(
             read_manifests_ahead(self.source.read, all_manifests)
         ):
             self.progress = f"reading manifests: {index:,} of {len(all_manifests):,}"
             if manifest["manifest_path"] in self.observed_manifests:
-                for file, *_ in files_of(manifest, content, _FILE_FIELDS):
-                    self.named_files.expect(file["file_path"], self._entry_size(file))
+                for file_record, *_ in files_of(manifest, manifest_bytes, _FILE_FIELDS):
+                    self.named_files.expect(file_record["file_path"], self._entry_size(file_record))
             else:
-                for file, *_ in files_of(manifest, content, _PATH):
-                    self.named_files.add(file["file_path"])
+                for file_record, *_ in files_of(manifest, manifest_bytes, _PATH_FIELD):
+                    self.named_files.add(file_record["file_path"])
 
-    def _entry_size(self, file: Record) -> int | None:
+    def _entry_size(self, file_record: Record) -> int | None:
         """The bytes of a file by its entry; those of a vector are not those of its file."""
-        if _role_of(file) is Role.VECTOR or not self.has_sizes:
+        if _role_of(file_record) is Role.VECTOR or not self.has_sizes:
             return None
-        return int(file["file_size_in_bytes"])
+        return int(file_record["file_size_in_bytes"])
 
-    def _compare_listing(self, files: FileSystem, comparison: Comparison) -> None:
+    def _compare_listing(self, file_system: FileSystem, comparison: Comparison) -> None:
         allowed_folders: Collection[str] = ()
         if not self.seeks_orphans:
             # Another table may have many more files here.
@@ -290,64 +294,77 @@ class _Search:
         def enters(path: str) -> bool:
             if self.seeks_orphans:
                 return not comparison.is_hidden(path)
-            return f"{comparison.base}/{path}" in allowed_folders
+            return f"{comparison.location_path}/{path}" in allowed_folders
 
         listed_count = 0
-        for batch in files.walk(comparison.folder, enters):
-            for file in batch:
-                comparison.compare(file)
-            listed_count += len(batch)
-            self.progress = f"listing {comparison.folder}: {listed_count:,} files"
+        for file_batch in file_system.walk(comparison.location, enters):
+            for listed_file in file_batch:
+                comparison.compare(listed_file)
+            listed_count += len(file_batch)
+            self.progress = f"listing {comparison.location}: {listed_count:,} files"
             if listed_count > MOST_LISTED and self.collector != "local":
                 raise MetadataUnreadable(
                     f"there are more than {MOST_LISTED:,} files; let Spark list them (--collector "
                     "spark)"
                 )
 
-    def _missing_files(self, files: FileSystem, comparison: Comparison) -> MissingFiles:
+    def _missing_files(self, file_system: FileSystem, comparison: Comparison) -> MissingFiles:
         """The files that must exist, and that neither the listing has nor a look-up finds."""
         expected_files = self.named_files.expected_by_path.values()
-        locations = dict.fromkeys(
+        lookup_locations = dict.fromkeys(
             [
                 *self.named_files.doubtful_locations,
                 *(expected_file.location for expected_file in expected_files),
             ]
         )
-        sizes: dict[str, int | None] = {}
+        sizes_by_location: dict[str, int | None] = {}
         try:
-            for location, size in files.sizes(list(locations)):
-                sizes[location] = size
-                self.progress = f"looking files up: {len(sizes):,} of {len(locations):,}"
+            for location, actual_size in file_system.sizes(list(lookup_locations)):
+                sizes_by_location[location] = actual_size
+                self.progress = (
+                    f"looking files up: {len(sizes_by_location):,} of {len(lookup_locations):,}"
+                )
         except Exception as error:
             return MissingFiles(unchecked=f"a file cannot be looked up: {first_line(error)}")
-        comparison.doubt_listing(sizes)
-        is_complete = not self.named_files.doubtful_locations and all(
-            sizes[expected_file.location] is not None
-            and expected_file.size in (None, sizes[expected_file.location])
+        comparison.doubt_listing(sizes_by_location)
+        has_every_file = not self.named_files.doubtful_locations and all(
+            sizes_by_location[expected_file.location] is not None
+            and expected_file.size in (None, sizes_by_location[expected_file.location])
             for expected_file in expected_files
         )
-        return MissingFiles() if is_complete else self._summary(list(self._missing_entries(sizes)))
+        if has_every_file:
+            return MissingFiles()
+        return self._summary(list(self._missing_entries(sizes_by_location)))
 
-    def _missing_entries(self, sizes: Mapping[str, int | None]) -> Iterator[MissingFile]:
+    def _missing_entries(
+        self, sizes_by_location: Mapping[str, int | None]
+    ) -> Iterator[MissingFile]:
         """What is missing, with the details that the entries of the observed snapshot have."""
-        for (role, path, size, snapshot_id), partition, record_count in self._references():
-            if path not in sizes:
+        for (role, path, expected_size, snapshot_id), partition, record_count in self._references():
+            if path not in sizes_by_location:
                 continue
-            actual_bytes = sizes[path]
-            if actual_bytes is None or size not in (None, actual_bytes):
+            actual_size = sizes_by_location[path]
+            if actual_size is None or expected_size not in (None, actual_size):
                 yield MissingFile(
-                    role, path, partition, record_count, snapshot_id, size, actual_bytes
+                    role, path, partition, record_count, snapshot_id, expected_size, actual_size
                 )
 
     def _references(self) -> Iterator[tuple[Reference, Partition | None, int]]:
-        for role, path, size, snapshot_id in self.observed.metadata_references():
-            yield (role, path, size if self.has_sizes else None, snapshot_id), None, 0
-        for manifest, content in read_manifests_ahead(
+        for role, path, expected_size, snapshot_id in self.observed.metadata_references():
+            yield (role, path, expected_size if self.has_sizes else None, snapshot_id), None, 0
+        for manifest, manifest_bytes in read_manifests_ahead(
             self.source.read, self.observed_manifests.values()
         ):
-            for file, partition, _, snapshot_id in files_of(manifest, content, _FILE_FIELDS):
-                reference = _role_of(file), file["file_path"], self._entry_size(file), snapshot_id
-                yield reference, partition, file["record_count"]
+            for file_record, partition, _, snapshot_id in files_of(
+                manifest, manifest_bytes, _FILE_FIELDS
+            ):
+                reference = (
+                    _role_of(file_record),
+                    file_record["file_path"],
+                    self._entry_size(file_record),
+                    snapshot_id,
+                )
+                yield reference, partition, file_record["record_count"]
 
     def _summary(self, missing_files: list[MissingFile]) -> MissingFiles:
         if not missing_files:
@@ -365,37 +382,32 @@ class _Search:
             for missing_file in gone_data_files
             if missing_file.partition is not None
         )
-        fullest_partitions = gone_by_partition.most_common(MOST_PARTITIONS)
-        needed_files = [
+        worst_partitions = gone_by_partition.most_common(MOST_PARTITIONS)
+        files_needed_by_scans = [
             missing_file for missing_file in missing_files if missing_file.role in NEEDED_BY_SCANS
         ]
         return MissingFiles(
-            tuple(_role_count(role, files) for role, files in files_by_role.items()),
-            tuple(nsmallest(EXAMPLES, missing_files, key=_importance)),
-            tuple(
-                sorted(
-                    fullest_partitions,
-                    key=lambda missing_file: (-missing_file[1], sort_key(missing_file[0])),
-                )
-            ),
+            tuple(_missing_count(role, role_files) for role, role_files in files_by_role.items()),
+            tuple(nsmallest(EXAMPLES, missing_files, key=_importance_key)),
+            tuple(sorted(worst_partitions, key=lambda gone: (-gone[1], sort_key(gone[0])))),
             self.observed.newest_before(
-                {missing_file.snapshot_id for missing_file in needed_files}
+                {missing_file.snapshot_id for missing_file in files_needed_by_scans}
             ),
         )
 
 
-def _importance(file: MissingFile) -> tuple[int, str, int]:
-    return file.role.rank, file.path, file.record_count
+def _importance_key(missing_file: MissingFile) -> tuple[int, str, int]:
+    return missing_file.role.rank, missing_file.path, missing_file.record_count
 
 
-def _role_count(role: Role, files: Collection[MissingFile]) -> MissingCount:
-    gone_count = sum(missing_file.actual_bytes is None for missing_file in files)
-    record_count = sum(missing_file.record_count for missing_file in files)
-    return MissingCount(role, gone_count, len(files) - gone_count, record_count)
+def _missing_count(role: Role, missing_files: Collection[MissingFile]) -> MissingCount:
+    gone_count = sum(missing_file.actual_bytes is None for missing_file in missing_files)
+    record_count = sum(missing_file.record_count for missing_file in missing_files)
+    return MissingCount(role, gone_count, len(missing_files) - gone_count, record_count)
 
 
-def _role_of(file: Record) -> Role:
-    kind = kind_of(file.get("content") or 0, file["file_format"])
+def _role_of(file_record: Record) -> Role:
+    kind = kind_of(file_record.get("content") or 0, file_record["file_format"])
     return _ROLES_BY_KIND.get(kind, Role.DELETES)
 
 

@@ -27,7 +27,7 @@ from icekit.health.facts.retention import (
     retained_snapshots,
     retention_needs,
 )
-from icekit.health.storage.naming import (
+from icekit.health.storage.file_references import (
     Folders,
     LookupFiles,
     lookup_files,
@@ -36,12 +36,12 @@ from icekit.health.storage.naming import (
 )
 from icekit.health.storage.orphans import (
     ORPHAN_AGE,
-    TableQuery,
-    ask_other_tables,
+    ReadLimits,
     declared_paths,
     location_of_another_format,
     manifests_of,
     paths_in_manifests,
+    read_other_tables,
     sharing,
 )
 from icekit.iceberg.dropped_fields import fields_blocking_files_table_of
@@ -194,12 +194,12 @@ class _Removal(Guard):
                 raise explain(error, self.lake.sql_name(table)) from error
 
         with act_on_request(self._is_asked, lambda: cancel_jobs(spark, tag)):
-            users, unchecked = ask_other_tables(
+            users, unchecked = read_other_tables(
                 self.lake,
                 self.action.table,
                 named,
                 "looking files up",
-                TableQuery(seconds=LOOKING_SECONDS, say=self.say, stopped=self._is_asked),
+                ReadLimits(max_seconds=LOOKING_SECONDS, say=self.say, is_stopped=self._is_asked),
             )
         if self._is_asked():
             cancel_jobs(spark, tag)
@@ -433,7 +433,7 @@ class OrphanGuard(_Removal):
         if refusal := sharing(
             self.lake,
             self.action.table,
-            TableQuery(say=self.say, stopped=self._is_asked),
+            ReadLimits(say=self.say, is_stopped=self._is_asked),
         ).refusal:
             raise RemovalRefused(refusal)
         planned = self.action.prediction.files_in

@@ -17,7 +17,7 @@ from icekit.engine.metadata_tables import frame_of_paths, metadata_table, sample
 from icekit.health.facts.head import head
 from icekit.health.facts.retention import ExpirySummary
 from icekit.health.facts.writer_states import WriterKeys, WriterLog, stated_keys
-from icekit.health.storage.naming import live_files, lookup_files, referenced_paths
+from icekit.health.storage.file_references import live_files, lookup_files, referenced_paths
 from icekit.iceberg.metadata import Json, snapshots_by_id
 from icekit.rows.proof.fingerprint import Fingerprint, row_hash, summed_up
 from icekit.rows.proof.proof import Check, Proof

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from icekit.engine.tables import TableSource
 
 #: Choices: the most snapshots, and bytes of manifests, that are read without Spark.
-_FEW_SNAPSHOTS = 64
-_FEW_BYTES = 1 << 24
+_MOST_SNAPSHOTS = 64
+_MOST_MANIFEST_BYTES = 1 << 24
 #: Choices: the most folders outside a table's own that are told apart, and the most local folders.
-_FOLDERS = 100
-_LOCAL_FOLDERS = 100_000
+_MOST_FOLDERS = 100
+_MOST_LOCAL_FOLDERS = 100_000
 
 
 @frozen
@@ -58,10 +58,10 @@ class Folders:
 
     def resolved_folders(self) -> frozenset[str]:
         """All folders, and those that links lead to, as they are now."""
-        link_targets = symbolic_link_targets(self.local_folders)
+        targets_by_link = symbolic_link_targets(self.local_folders)
         target_folders = {
-            target if path in self.local_folders else folder_of(target)
-            for path, target in link_targets.items()
+            link_target if link_path in self.local_folders else folder_of(link_target)
+            for link_path, link_target in targets_by_link.items()
         }
         return self.other_folders | self.local_folders | target_folders
 
@@ -70,63 +70,66 @@ class Folders:
 _ANYWHERE = Folders(frozenset({"/"}))
 
 
-def folders_of(paths: Iterable[str], own_paths: Sequence[str]) -> Folders:
-    """The folders of some paths; those in a table's ``own_paths`` (:func:`declared_paths`) count as
+def folders_of(paths: Iterable[str], table_paths: Sequence[str]) -> Folders:
+    """The folders of some paths; those below ``table_paths`` (:func:`declared_paths`) count as
     these, except local ones.
     """
-    top_folders = _top_folders(own_paths)
+    table_roots = _table_roots(table_paths)
     local_folders = set[str]()
     other_folders = set[str]()
     for location in paths:
-        scheme_family, _, path = normal_path_of(location)
+        storage_kind, _, path = normal_path_of(location)
         folder = folder_of(path)
-        if scheme_family in LOCAL:
+        if storage_kind in LOCAL:
             local_folders.add(folder)
         else:
             other_folders.add(
-                next((top for top in top_folders if f"{folder}/".startswith(f"{top}/")), folder)
+                next((root for root in table_roots if f"{folder}/".startswith(f"{root}/")), folder)
             )
     return _bounded_folders(other_folders, local_folders)
 
 
-def folders_in_frame(files: DataFrame, own_paths: Sequence[str]) -> Folders:
+def folders_in_frame(files: DataFrame, table_paths: Sequence[str]) -> Folders:
     """The same for the ``file_path`` of a data frame."""
     folder_sql = "regexp_extract(path, '^(.*)/', 1) AS folder"
     folder_rows = files.selectExpr(
         f"{is_local_sql('file_path')} AS is_local", f"{normal_path_sql('file_path')} AS path"
     ).selectExpr("is_local", folder_sql)
-    top_pairs = ((literal(f"{top_sql}/"), literal(top_sql)) for top_sql in _top_folders(own_paths))
+    root_pairs = ((literal(f"{root}/"), literal(root)) for root in _table_roots(table_paths))
     cases_sql = " ".join(
-        f"WHEN startswith(concat(folder, '/'), {prefix}) THEN {top_sql}"
-        for prefix, top_sql in top_pairs
+        f"WHEN startswith(concat(folder, '/'), {prefix_sql}) THEN {root_sql}"
+        for prefix_sql, root_sql in root_pairs
     )
-    top_sql = f"CASE WHEN is_local THEN folder {cases_sql} ELSE folder END AS folder"
-    rows = (
-        folder_rows.selectExpr("is_local", top_sql).distinct().limit(_LOCAL_FOLDERS + 1).collect()
+    case_sql = f"CASE WHEN is_local THEN folder {cases_sql} ELSE folder END AS folder"
+    distinct_rows = (
+        folder_rows.selectExpr("is_local", case_sql)
+        .distinct()
+        .limit(_MOST_LOCAL_FOLDERS + 1)
+        .collect()
     )
-    if len(rows) > _LOCAL_FOLDERS:
+    if len(distinct_rows) > _MOST_LOCAL_FOLDERS:
         return _ANYWHERE
     folders_by_locality = {
-        is_local: {str(row[1]) or "/" for row in rows if row[0] == is_local}
+        is_local: {str(row[1]) or "/" for row in distinct_rows if row[0] == is_local}
         for is_local in (True, False)
     }
     return _bounded_folders(folders_by_locality[False], folders_by_locality[True])
 
 
-def _top_folders(own_paths: Sequence[str]) -> list[str]:
+def _table_roots(table_paths: Sequence[str]) -> list[str]:
     return sorted(
         {
             path
-            for storage_kind, _, path in map(normal_path_of, own_paths)
+            for storage_kind, _, path in map(normal_path_of, table_paths)
             if storage_kind not in LOCAL and path != "/"
         }
     )
 
 
 def _bounded_folders(other_folders: set[str], local_folders: set[str]) -> Folders:
-    if len(local_folders) > _LOCAL_FOLDERS:
+    if len(local_folders) > _MOST_LOCAL_FOLDERS:
         return _ANYWHERE
-    if len(other_folders) > _FOLDERS:
+    if len(other_folders) > _MOST_FOLDERS:
         other_folders = {posixpath.commonpath(other_folders)}
     return Folders(frozenset(other_folders), frozenset(local_folders))
 
@@ -134,7 +137,7 @@ def _bounded_folders(other_folders: set[str], local_folders: set[str]) -> Folder
 # The folders of a catalog's tables, each with the metadata file that they were read from.
 _memories: WeakKeyDictionary[Any, dict[Identifier, tuple[str, Folders]]] = WeakKeyDictionary()
 # A metadata file of such a name is never written again with another content.
-_UNIQUE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*$", re.IGNORECASE)
+_UNIQUE_FILE_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*$", re.IGNORECASE)
 
 
 def may_name_files(lake: Lake, table: Identifier, folders: Iterable[str]) -> bool:
@@ -144,32 +147,34 @@ def may_name_files(lake: Lake, table: Identifier, folders: Iterable[str]) -> boo
     Buckets are not compared. Reads the table's manifests without a JVM; many are read by a query.
     What a metadata file names is remembered, because a pass asks for each table in turn.
     """
-    source = lake.tables.source(table)
-    folders_by_table = _memories.setdefault(lake.tables, {})
-    location, table_folders = folders_by_table.get(table, ("", Folders()))
-    if location != source.metadata_location or not _UNIQUE.search(location):
+    table_source = lake.tables.source(table)
+    memories_by_table = _memories.setdefault(lake.tables, {})
+    metadata_location, table_folders = memories_by_table.get(table, ("", Folders()))
+    if metadata_location != table_source.metadata_location or not _UNIQUE_FILE_NAME.search(
+        metadata_location
+    ):
         try:
-            table_folders = _table_folders(lake, table, source, load_metadata(source))
+            table_folders = _table_folders(lake, table, table_source, load_metadata(table_source))
         except MetadataUnreadable:
             return True  # the query reports the error, if it cannot read the table either
-        folders_by_table[table] = source.metadata_location, table_folders
+        memories_by_table[table] = table_source.metadata_location, table_folders
     return has_common_folder(table_folders.resolved_folders(), folders)
 
 
 def _table_folders(lake: Lake, table: Identifier, source: TableSource, metadata: Json) -> Folders:
-    own_paths = declared_paths(metadata)
+    table_paths = declared_paths(metadata)
     snapshots = metadata.get("snapshots") or ()
-    if len(snapshots) <= _FEW_SNAPSHOTS and all(s.get("manifest-list") for s in snapshots):
+    if len(snapshots) <= _MOST_SNAPSHOTS and all(s.get("manifest-list") for s in snapshots):
         manifests = manifests_of(source, metadata).values()
-        if sum(manifest["manifest_length"] for manifest in manifests) <= _FEW_BYTES:
-            return folders_of(referenced_files(source, metadata), own_paths)
+        if sum(manifest["manifest_length"] for manifest in manifests) <= _MOST_MANIFEST_BYTES:
+            return folders_of(referenced_files(source, metadata), table_paths)
     metadata_folders = folders_of(
-        directly_named_files(metadata, source.metadata_location), own_paths
+        directly_named_files(metadata, source.metadata_location), table_paths
     )
-    manifest_folders = folders_in_frame(_table_files(lake, table), own_paths)
+    frame_folders = folders_in_frame(_table_files(lake, table), table_paths)
     return _bounded_folders(
-        {*metadata_folders.other_folders, *manifest_folders.other_folders},
-        {*metadata_folders.local_folders, *manifest_folders.local_folders},
+        {*metadata_folders.other_folders, *frame_folders.other_folders},
+        {*metadata_folders.local_folders, *frame_folders.local_folders},
     )
 
 
@@ -185,20 +190,20 @@ class LookupFiles:
 
 
 def lookup_files(
-    spark: SparkSession, files: DataFrame, own_paths: Sequence[str] = ()
+    spark: SparkSession, files: DataFrame, table_paths: Sequence[str] = ()
 ) -> LookupFiles:
-    """Files to look for, by ``file_path``; ``own_paths`` as in :func:`folders_of`."""
-    folders = folders_in_frame(files, own_paths)
-    is_local = bool(folders.local_folders) or folders is _ANYWHERE
+    """Files to look for, by ``file_path``; ``table_paths`` as in :func:`folders_of`."""
+    folders = folders_in_frame(files, table_paths)
+    has_local_files = bool(folders.local_folders) or folders is _ANYWHERE
     return LookupFiles(
-        _with_normal_paths(spark, files, follow_links=is_local),
+        _with_normal_paths(spark, files, follow_links=has_local_files),
         folders.resolved_folders(),
-        is_local,
+        has_local_files,
     )
 
 
 def referenced_paths(
-    lake: Lake, table: Identifier, files: LookupFiles, max_count: int = 10
+    lake: Lake, table: Identifier, lookup: LookupFiles, max_count: int = 10
 ) -> list[str]:
     """The files that the table's metadata names, in any spelling and bucket: at most ``max_count``.
 
@@ -206,12 +211,12 @@ def referenced_paths(
     metadata files of the log, and statistics files. Raises the errors of
     :mod:`icekit.common.errors`.
     """
-    source = lake.tables.source(table)
-    named_paths = directly_named_files(load_metadata(source), source.metadata_location)
+    table_source = lake.tables.source(table)
+    named_paths = directly_named_files(load_metadata(table_source), table_source.metadata_location)
     table_files = _table_files(lake, table).unionAll(frame_of_paths(lake.spark, named_paths))
-    table_files = _with_normal_paths(lake.spark, table_files, follow_links=files.has_local_files)
+    table_files = _with_normal_paths(lake.spark, table_files, follow_links=lookup.has_local_files)
     matching_files = (
-        files.files.join(table_files.select("path"), "path", "left_semi")
+        lookup.files.join(table_files.select("path"), "path", "left_semi")
         .select("file_path")
         .distinct()
         .limit(max_count)
@@ -221,8 +226,8 @@ def referenced_paths(
 
 def _table_files(lake: Lake, table: Identifier) -> DataFrame:
     """The data and delete files and the manifests of every snapshot, by ``file_path``."""
-    manifests = metadata_table(lake.spark, lake.sql_name(table), "all_manifests")
-    return live_files(lake, table).unionAll(manifests.selectExpr("path AS file_path"))
+    manifest_rows = metadata_table(lake.spark, lake.sql_name(table), "all_manifests")
+    return live_files(lake, table).unionAll(manifest_rows.selectExpr("path AS file_path"))
 
 
 def live_files(lake: Lake, table: Identifier) -> DataFrame:
@@ -230,11 +235,11 @@ def live_files(lake: Lake, table: Identifier) -> DataFrame:
 
     Where Iceberg cannot read its metadata table of them, they are read without Spark.
     """
-    source = lake.tables.source(table)
-    metadata = load_metadata(source)
+    table_source = lake.tables.source(table)
+    metadata = load_metadata(table_source)
     if fields_blocking_files_table_of(metadata):
-        manifests = manifests_of(source, metadata).values()
-        return frame_of_paths(lake.spark, paths_in_manifests(source, manifests))
+        manifests = manifests_of(table_source, metadata).values()
+        return frame_of_paths(lake.spark, paths_in_manifests(table_source, manifests))
     return metadata_table(lake.spark, lake.sql_name(table), "all_files").select("file_path")
 
 
@@ -247,22 +252,25 @@ def _with_normal_paths(spark: SparkSession, files: DataFrame, *, follow_links: b
         return normal_files
     folder_sql = "regexp_extract(path, '^(.*)/', 1)"
     local_files = normal_files.where(is_local_sql("file_path"))
-    folders = [
+    local_folders = [
         str(row[0]) or "/"
-        for row in local_files.selectExpr(folder_sql).distinct().limit(_LOCAL_FOLDERS + 1).collect()
+        for row in local_files.selectExpr(folder_sql)
+        .distinct()
+        .limit(_MOST_LOCAL_FOLDERS + 1)
+        .collect()
     ]
-    if len(folders) > _LOCAL_FOLDERS:
+    if len(local_folders) > _MOST_LOCAL_FOLDERS:
         raise MetadataUnreadable(
-            f"The files are in more than {_LOCAL_FOLDERS:,} local folders, which are too many to "
-            "follow symbolic links."
+            f"The files are in more than {_MOST_LOCAL_FOLDERS:,} local folders, which are too many "
+            "to follow symbolic links."
         )
-    link_targets = symbolic_link_targets(folders)
-    if not link_targets:
+    targets_by_link = symbolic_link_targets(local_folders)
+    if not targets_by_link:
         return normal_files
-    led = spark.createDataFrame(list(link_targets.items()), "link string, real string")
+    link_rows = spark.createDataFrame(list(targets_by_link.items()), "link string, real string")
     # A link leads to the folder of a file, or to the file itself.
     linked_files = local_files.selectExpr("*", f"explode(array(path, {folder_sql})) AS link").join(
-        led, "link"
+        link_rows, "link"
     )
     return normal_files.unionAll(
         linked_files.selectExpr(
