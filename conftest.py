@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 import icekit
 from icekit.api import Lake
 from icekit.engine import session
-from icekit.engine.bridge import make_active
+from icekit.engine.bridge import activate_session
 from icekit.learn.lab import unpack_lab
 from icekit.sandbox.scratch import NAMESPACE
 from tests.golden import Golden
@@ -122,7 +122,7 @@ def _no_session_is_left() -> Iterator[None]:
 
         if SparkSession._activeSession is not own:
             SparkSession._activeSession = own
-            make_active(own)
+            activate_session(own)
 
 
 @pytest.fixture(scope="session")

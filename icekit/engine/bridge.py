@@ -40,18 +40,18 @@ def require_classic(spark: SparkSession) -> None:
         )
 
 
-def load_table(spark: SparkSession, name: Identifier) -> Any:
+def load_table(spark: SparkSession, table_name: Identifier) -> Any:
     """The table (named with its catalog) as an object of Iceberg's Java API; needs the bridge."""
     jvm: Any = spark._jvm
     return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-        spark._jsparkSession, identifier(*name)
+        spark._jsparkSession, identifier(*table_name)
     )
 
 
-def load_latest_table(spark: SparkSession, name: Identifier) -> Any:
+def load_latest_table(spark: SparkSession, table_name: Identifier) -> Any:
     """The table as from :func:`load_table`, at the latest commit."""
-    spark.sql(f"REFRESH TABLE {identifier(*name)}")
-    return load_table(spark, name)
+    spark.sql(f"REFRESH TABLE {identifier(*table_name)}")
+    return load_table(spark, table_name)
 
 
 def iceberg_version(spark: SparkSession, catalog: str) -> str:
@@ -91,8 +91,8 @@ def encryption_class(table: Any) -> str:
     """The class that encrypts a table's files (an object of Iceberg's API); empty if they are not
     encrypted.
     """
-    name = str(table.encryption().getClass().getSimpleName())
-    return "" if name == "PlaintextEncryptionManager" else name
+    manager_class = str(table.encryption().getClass().getSimpleName())
+    return "" if manager_class == "PlaintextEncryptionManager" else manager_class
 
 
 def read_bytes(io: Any, location: str) -> bytes:
@@ -106,9 +106,11 @@ def read_bytes(io: Any, location: str) -> bytes:
 
 def metadata_of(spark: SparkSession, table: Any) -> dict[str, Any]:
     """The metadata JSON of a table from :func:`load_table`, as it was loaded or refreshed."""
-    parser = getattr(spark._jvm, "org.apache.iceberg.TableMetadataParser")
-    document: dict[str, Any] = json.loads(parser.toJson(table.operations().current()))
-    return document
+    metadata_parser = getattr(spark._jvm, "org.apache.iceberg.TableMetadataParser")
+    metadata_document: dict[str, Any] = json.loads(
+        metadata_parser.toJson(table.operations().current())
+    )
+    return metadata_document
 
 
 def elements(collection: Any) -> Iterator[Any]:
@@ -146,13 +148,17 @@ def is_case_sensitive(spark: SparkSession) -> bool:
 
 # By session and setting, in the order they came: the value from before (under None), and those of
 # the blocks that have changed it.
-_changed: WeakKeyDictionary[Any, dict[str, dict[object, Any]]] = WeakKeyDictionary()
-_changing = threading.Lock()
+_values_by_session: WeakKeyDictionary[Any, dict[str, dict[object, Any]]] = WeakKeyDictionary()
+_values_lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def _temporary_value(
-    spark: SparkSession, key: str, value: Any, read: Callable[[], Any], write: Callable[[Any], None]
+    spark: SparkSession,
+    key: str,
+    value: Any,
+    read_value: Callable[[], Any],
+    write_value: Callable[[Any], None],
 ) -> Iterator[None]:
     """Change one thing of a session temporarily.
 
@@ -160,26 +166,27 @@ def _temporary_value(
     all of them the old one.
     """
     block_key = object()
-    with _changing:
-        values = _changed.setdefault(spark, {}).setdefault(key, {})
-        if not values:
-            values[None] = read()
+    with _values_lock:
+        values_by_block = _values_by_session.setdefault(spark, {}).setdefault(key, {})
+        if not values_by_block:
+            values_by_block[None] = read_value()
         try:
-            write(value)
+            write_value(value)
         except BaseException:
-            if len(values) == 1:
-                values.clear()  # no block is there: the next one reads the old value for itself
+            if len(values_by_block) == 1:
+                # No block is there: the next one reads the old value for itself.
+                values_by_block.clear()
             raise
-        values[block_key] = value
+        values_by_block[block_key] = value
     try:
         yield
     finally:
-        with _changing:
-            del values[block_key]
-            latest_value = values[next(reversed(values))]
-            if len(values) == 1:
-                values.clear()
-            write(latest_value)
+        with _values_lock:
+            del values_by_block[block_key]
+            latest_value = values_by_block[next(reversed(values_by_block))]
+            if len(values_by_block) == 1:
+                values_by_block.clear()
+            write_value(latest_value)
 
 
 @contextlib.contextmanager
@@ -188,46 +195,52 @@ def temporary_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iter
     threads change the same settings.
     """
 
-    def write(key: str, value: str | None) -> None:
+    def write_setting(key: str, value: str | None) -> None:
         if value is None:
             spark.conf.unset(key)
         else:
             spark.conf.set(key, value)
 
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as exit_stack:
         for key, value in settings.items():
-            stack.enter_context(
+            exit_stack.enter_context(
                 _temporary_value(
-                    spark, key, value, partial(spark.conf.get, key, None), partial(write, key)
+                    spark,
+                    key,
+                    value,
+                    partial(spark.conf.get, key, None),
+                    partial(write_setting, key),
                 )
             )
         yield
 
 
 @contextlib.contextmanager
-def in_catalog(spark: SparkSession, name: str) -> Iterator[None]:
+def temporary_catalog(spark: SparkSession, catalog_name: str) -> Iterator[None]:
     """Make a catalog the current one temporarily, also if other threads do; raises as
     :func:`require_classic` does.
     """
     require_classic(spark)
-    session: Any = spark._jsparkSession
-    manager = session.sessionState().catalogManager()
+    java_session: Any = spark._jsparkSession
+    catalog_manager = java_session.sessionState().catalogManager()
 
-    def read() -> tuple[str, Any]:
-        return str(manager.currentCatalog().name()), manager.currentNamespace()
+    def read_current() -> tuple[str, Any]:
+        return str(catalog_manager.currentCatalog().name()), catalog_manager.currentNamespace()
 
-    def write(value: tuple[str, Any]) -> None:
-        catalog, namespace = value
+    def write_current(catalog_and_namespace: tuple[str, Any]) -> None:
+        catalog, namespace = catalog_and_namespace
         # Does nothing to the current catalog, whose current namespace stays.
         spark.catalog.setCurrentCatalog(catalog)
         if namespace is not None:
-            manager.setCurrentNamespace(namespace)
+            catalog_manager.setCurrentNamespace(namespace)
 
-    with _temporary_value(spark, "the current catalog", (name, None), read, write):
+    with _temporary_value(
+        spark, "the current catalog", (catalog_name, None), read_current, write_current
+    ):
         yield
 
 
-def make_active(spark: SparkSession) -> None:
+def activate_session(spark: SparkSession) -> None:
     """Make the session the active one of this thread, which may be new to the JVM; threads that the
     engine starts from it take it over.
     """
@@ -238,37 +251,39 @@ def make_active(spark: SparkSession) -> None:
 def with_thread_context(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
     """The work, for another thread: with this thread's local properties, and the session active."""
 
-    def active() -> T:
-        make_active(spark)
+    def active_work() -> T:
+        activate_session(spark)
         return work()
 
-    return with_local_properties(spark, active)
+    return with_local_properties(spark, active_work)
 
 
 def guarded_table(
     spark: SparkSession,
     table: Any,
     *,
-    base: tuple[str, int] | None = None,
-    positions: Any = None,
+    expected_head: tuple[str, int] | None = None,
+    position_deletes: Any = None,
 ) -> Any:
     """The table (an object of Iceberg's API) as it was loaded, also after other jobs have changed
     it; its commits go to the table as it is then, say truly whether they were made, and are
     refused if they drop deletes of the files they add. Raises
     :class:`~icekit.common.errors.EngineFailed` if that is impossible.
 
-    With ``base``, a branch and a snapshot, a commit is also refused once the branch is at another
-    snapshot. With ``positions``, an object of the Java class PositionDeletes, it refuses a commit
-    after which position deletes delete other rows than before. ``live()`` gives the table that
-    changes with its commits.
+    With ``expected_head``, a branch and a snapshot, a commit is also refused once the branch is at
+    another snapshot. With ``position_deletes``, an object of the Java class PositionDeletes, it
+    refuses a commit after which position deletes delete other rows than before. ``live()`` gives
+    the table that changes with its commits.
     """
     jvm: Any = spark._jvm
     branch_name, branch_head_id = (
-        (base[0], jvm.java.lang.Long.valueOf(base[1])) if base else (None, None)
+        (expected_head[0], jvm.java.lang.Long.valueOf(expected_head[1]))
+        if expected_head
+        else (None, None)
     )
     try:
         return java_object(
-            spark, table, "GuardedTable", table, branch_name, branch_head_id, positions
+            spark, table, "GuardedTable", table, branch_name, branch_head_id, position_deletes
         )
     except Exception as error:
         raise EngineFailed(
@@ -279,12 +294,12 @@ def guarded_table(
         ) from error
 
 
-_compiling = threading.Lock()
+_compile_lock = threading.Lock()
 
 
-def java_object(spark: SparkSession, class_loader_of: Any, name: str, *arguments: Any) -> Any:
+def java_object(spark: SparkSession, loader_object: Any, class_name: str, *arguments: Any) -> Any:
     """An object of a class in the folder ``java``, made with these arguments; compiled once in each
-    JVM, with the class loader of the class of ``class_loader_of``.
+    JVM, with the class loader of the class of ``loader_object``.
 
     In Java is what visits each file or each deleted position: over the bridge a visit costs a
     millisecond. The compiler is Janino, that of Spark's own code generation. Once, because py4j
@@ -292,25 +307,37 @@ def java_object(spark: SparkSession, class_loader_of: Any, name: str, *arguments
     class.
     """
     jvm: Any = spark._jvm
-    loaders, constructors = vars(jvm._gateway_client).setdefault("icekit_classes", ([], {}))
-    with _compiling:
-        if name not in constructors:
-            parent_loader = class_loader_of.getClass().getClassLoader()
+    class_loaders, constructors_by_name = vars(jvm._gateway_client).setdefault(
+        "icekit_classes", ([], {})
+    )
+    with _compile_lock:
+        if class_name not in constructors_by_name:
+            parent_loader = loader_object.getClass().getClassLoader()
             # The classes know each other only from one loader.
-            loader = next(
-                (each for each in loaders if each.getParent() == parent_loader),
+            child_loader = next(
+                (
+                    class_loader
+                    for class_loader in class_loaders
+                    if class_loader.getParent() == parent_loader
+                ),
                 None,
             )
-            if loader is None:
-                loaders.append(loader := _class_loader(jvm, parent_loader))
-            constructors[name] = loader.loadClass(f"icekit.{name}").getConstructors()[0]
-    return constructors[name].newInstance(jvm.java.util.ArrayList(arguments).toArray())
+            if child_loader is None:
+                class_loaders.append(child_loader := _class_loader(jvm, parent_loader))
+            constructors_by_name[class_name] = child_loader.loadClass(
+                f"icekit.{class_name}"
+            ).getConstructors()[0]
+    return constructors_by_name[class_name].newInstance(
+        jvm.java.util.ArrayList(arguments).toArray()
+    )
 
 
 def _class_loader(jvm: Any, parent_loader: Any) -> Any:
     """A class loader that has all sources, and compiles what it is asked for."""
-    sources = jvm.java.util.HashMap()
-    for file in Path(__file__).with_name("java").iterdir():
-        sources.put(f"icekit/{file.name}", file.read_bytes())
-    finder = jvm.org.codehaus.commons.compiler.util.resource.MapResourceFinder(sources)
-    return jvm.org.codehaus.janino.JavaSourceClassLoader(parent_loader, finder, "UTF-8")
+    sources_by_path = jvm.java.util.HashMap()
+    for java_file in Path(__file__).with_name("java").iterdir():
+        sources_by_path.put(f"icekit/{java_file.name}", java_file.read_bytes())
+    source_finder = jvm.org.codehaus.commons.compiler.util.resource.MapResourceFinder(
+        sources_by_path
+    )
+    return jvm.org.codehaus.janino.JavaSourceClassLoader(parent_loader, source_finder, "UTF-8")

@@ -19,31 +19,32 @@ class Cause:
 
     class_name: str
     message: str
-    condition: str = ""
+    error_condition: str = ""
 
     def __str__(self) -> str:
         return f"{self.class_name}: {self.message}"
 
 
 @frozen
-class Sign:
+class ExceptionPattern:
     """What an exception is recognized by: the end of its class name, or the beginning of Spark's
     name for its kind.
 
-    Where a class stands for several faults, ``format`` is the pattern of the whole message.
-    Messages repeat names, paths and SQL of people, so a word somewhere in them shows nothing.
+    Where a class stands for several faults, ``message_pattern`` is the pattern of the whole
+    message. Messages repeat names, paths and SQL of people, so a word somewhere in them shows
+    nothing.
     """
 
-    classes: tuple[str, ...] = ()
-    conditions: tuple[str, ...] = ()
-    format: str = ".*"
+    class_endings: tuple[str, ...] = ()
+    condition_prefixes: tuple[str, ...] = ()
+    message_pattern: str = ".*"
 
     def match(self, cause: Cause) -> re.Match[str] | None:
         """The match of the message, or None for another exception."""
-        if cause.class_name.endswith(self.classes) or (
-            self.conditions and cause.condition.startswith(self.conditions)
+        if cause.class_name.endswith(self.class_endings) or (
+            self.condition_prefixes and cause.error_condition.startswith(self.condition_prefixes)
         ):
-            return re.fullmatch(self.format, cause.message, re.S)
+            return re.fullmatch(self.message_pattern, cause.message, re.S)
         return None
 
     def first_match(self, causes: Iterable[Cause]) -> re.Match[str] | None:
@@ -51,9 +52,11 @@ class Sign:
         return next(filter(None, map(self.match, causes)), None)
 
 
-def match_any(*signs: Sign) -> Callable[[Sequence[Cause]], re.Match[str] | None]:
+def match_any(*patterns: ExceptionPattern) -> Callable[[Sequence[Cause]], re.Match[str] | None]:
     """The match of the first sign that has one."""
-    return lambda causes: next(filter(None, (sign.first_match(causes) for sign in signs)), None)
+    return lambda causes: next(
+        filter(None, (pattern.first_match(causes) for pattern in patterns)), None
+    )
 
 
 # As Spark begins the reason of a job's end.
@@ -63,7 +66,8 @@ TASK = r".{0,500}?: Lost task \S+ in stage \S+ \(TID \d+\) \([^()]*\): "
 def is_engine_error(error: BaseException) -> bool:
     """Whether Spark or the bridge to its JVM raised it; imports neither."""
     return any(
-        kind.__module__.partition(".")[0] in {"py4j", "pyspark"} for kind in type(error).__mro__
+        error_class.__module__.partition(".")[0] in {"py4j", "pyspark"}
+        for error_class in type(error).__mro__
     )
 
 
@@ -79,17 +83,17 @@ def was_writing_for_spark(error: BaseException) -> bool:
     """Whether the innermost of Java's exceptions was raised where Spark writes to its local
     directories, and not where a file of a table is written.
     """
-    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    java_exception: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with contextlib.suppress(Exception):  # the JVM is gone, or the origin is no Java exception
         for _ in range(_MOST_CAUSES):
-            if cause.getCause() is None:
+            if java_exception.getCause() is None:
                 break
-            cause = cause.getCause()
-        for stack_frame in cause.getStackTrace():
-            frame_class = str(stack_frame.getClassName())
-            if frame_class.startswith(_SPARKS_OWN):
+            java_exception = java_exception.getCause()
+        for stack_frame in java_exception.getStackTrace():
+            frame_class_name = str(stack_frame.getClassName())
+            if frame_class_name.startswith(_SPARKS_OWN):
                 return True
-            if frame_class.startswith(_OF_FILES):
+            if frame_class_name.startswith(_OF_FILES):
                 return False
     return False
 
@@ -125,12 +129,14 @@ def causes_of(error: BaseException) -> list[Cause]:
     """
     causes = _java_causes(error)
     if not causes:
-        text = scrub(str(error))
-        if text.startswith("An error occurred while calling"):
-            class_messages = _IN_TRACE.findall(text)
+        error_text = scrub(str(error))
+        if error_text.startswith("An error occurred while calling"):
+            class_messages = _IN_TRACE.findall(error_text)
         else:
-            class_messages = [match.groups()] if (match := _IN_CONNECT.match(text)) else []
-        causes = [_cause(name, message or "") for name, message in class_messages]
+            class_messages = (
+                [connect_match.groups()] if (connect_match := _IN_CONNECT.match(error_text)) else []
+            )
+        causes = [_cause(class_name, message or "") for class_name, message in class_messages]
         if not causes and is_engine_error(error):
             # PySpark 3.5 has the older name.
             read_condition = getattr(error, "getCondition", None) or getattr(
@@ -139,15 +145,15 @@ def causes_of(error: BaseException) -> list[Cause]:
             causes = [
                 Cause(
                     type(error).__name__,
-                    text,
+                    error_text,
                     str(read_condition() or "") if read_condition else "",
                 )
             ]
     task_causes = [
-        _cause(match[1], match[2] or "")
+        _cause(connect_match[1], connect_match[2] or "")
         for cause in causes
         if cause.class_name == "org.apache.spark.SparkException"
-        and (match := _IN_TASK.fullmatch(cause.message))
+        and (connect_match := _IN_TASK.fullmatch(cause.message))
     ]
     return [*causes, *task_causes]
 
@@ -166,19 +172,21 @@ def _cause(class_name: str, message: str, exception: Any = None) -> Cause:
 
 def _java_causes(error: BaseException) -> list[Cause]:
     causes: list[Cause] = []
-    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    java_exception: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with contextlib.suppress(Exception):  # the JVM is gone, or the origin is no Java exception
-        while cause is not None and len(causes) < _MOST_CAUSES:
-            class_name = str(cause.getClass().getName())
-            causes.append(_cause(class_name, scrub(str(cause.getMessage())), cause))
-            cause = cause.getCause()
+        while java_exception is not None and len(causes) < _MOST_CAUSES:
+            class_name = str(java_exception.getClass().getName())
+            causes.append(
+                _cause(class_name, scrub(str(java_exception.getMessage())), java_exception)
+            )
+            java_exception = java_exception.getCause()
     return causes
 
 
 # Of an exception of raise_error, in Spark 3.5 and later.
 _RAISED = (
-    Sign(("java.lang.RuntimeException",), format="(.*)"),
-    Sign(
+    ExceptionPattern(("java.lang.RuntimeException",), message_pattern="(.*)"),
+    ExceptionPattern(
         ("org.apache.spark.SparkRuntimeException",),
         ("USER_RAISED_EXCEPTION",),
         r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w{5})?",
@@ -190,5 +198,5 @@ def raise_error_messages(error: BaseException) -> list[str]:
     """What SQL's ``raise_error`` was given, of each cause that comes from it; not the SQL itself,
     which other errors repeat.
     """
-    matches = (sign.match(cause) for cause in causes_of(error) for sign in _RAISED)
-    return [match[1] for match in matches if match]
+    message_matches = (pattern.match(cause) for cause in causes_of(error) for pattern in _RAISED)
+    return [message_match[1] for message_match in message_matches if message_match]

@@ -43,9 +43,9 @@ def caches_deletes(conf: Mapping[str, str]) -> bool:
     return all(conf.get(key, "true").lower() == "true" for key in CACHE_KEYS)
 
 
-def memory_bytes(text: str) -> int:
+def memory_bytes(memory_text: str) -> int:
     """Bytes of Spark's ``4g``, ``512m``, ``4gb``; a bare number is MiB."""
-    size_text = text.strip().lower().removesuffix("b")
+    size_text = memory_text.strip().lower().removesuffix("b")
     return size_in_bytes(size_text + "mib" if size_text[-1:].isdigit() else size_text + "ib")
 
 
@@ -69,20 +69,20 @@ class Executor:
         return f"{count(self.cores, 'core')} and {size(self.heap_bytes)} of heap"
 
     @classmethod
-    def parse(cls, text: str) -> Executor:
+    def parse(cls, executor_text: str) -> Executor:
         """Read ``2 cores 4g``, or ``4 cores and 16 GB``; sizes are binary, as Spark's."""
-        match = _TEXT.fullmatch(text)
-        if not match:
-            raise ParameterError(f"{text!r} is not an executor. Write it as '2 cores 4g'.")
-        return cls(int(match[1]), size_in_bytes(f"{match[2]} {match[3]}iB"))
+        text_match = _TEXT.fullmatch(executor_text)
+        if not text_match:
+            raise ParameterError(f"{executor_text!r} is not an executor. Write it as '2 cores 4g'.")
+        return cls(int(text_match[1]), size_in_bytes(f"{text_match[2]} {text_match[3]}iB"))
 
     @classmethod
     def of_settings(cls, conf: Mapping[str, str]) -> Executor:
         """The executor in a session's settings, with Spark's defaults (1 core and 1 GiB; in local
         mode the driver's heap).
         """
-        if match := re.match(r"local(?:\[(\d+|\*)|$)", conf.get("spark.master", "")):
-            cores = (os.cpu_count() or 1) if match[1] == "*" else int(match[1] or 1)
+        if local_match := re.match(r"local(?:\[(\d+|\*)|$)", conf.get("spark.master", "")):
+            cores = (os.cpu_count() or 1) if local_match[1] == "*" else int(local_match[1] or 1)
             return cls(cores, memory_bytes(conf.get("spark.driver.memory", "1g")))
         return cls(
             int(conf.get("spark.executor.cores", "1")),
@@ -95,33 +95,37 @@ class Cluster:
     """The executors that run tasks: how many of which size, and the source of the figures."""
 
     executor: Executor
-    executors: int
+    executor_count: int
     source: str
 
     @property
     def cores(self) -> int:
         """The cores of all executors."""
-        return self.executors * self.executor.cores
+        return self.executor_count * self.executor.cores
 
 
 def cluster_of(spark: SparkSession) -> Cluster:
     """Read the actual cores and heap from the JVM's context; needs a classic session."""
     context: Any = spark.sparkContext
     java_context = context._jsc.sc()
-    settings = dict(context.getConf().getAll())
+    spark_settings = dict(context.getConf().getAll())
     executor_count = 1
     location_text = "in one JVM"
     if java_context.isLocal():
         # The JVM knows of a container's limits.
-        runtime = spark._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
-        settings["spark.master"] = context.master.replace("*", str(runtime.availableProcessors()))
-        executor = replace(Executor.of_settings(settings), heap_bytes=int(runtime.maxMemory()))
+        java_runtime = spark._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
+        spark_settings["spark.master"] = context.master.replace(
+            "*", str(java_runtime.availableProcessors())
+        )
+        executor = replace(
+            Executor.of_settings(spark_settings), heap_bytes=int(java_runtime.maxMemory())
+        )
     else:
         executor_count = max(int(java_context.getExecutorMemoryStatus().size()) - 1, 1)
         location_text = f"in each of {count(executor_count, 'executor')}"
         # What the executors report, unless spark.default.parallelism is set.
-        reported_cores = str(max(int(java_context.defaultParallelism()) // executor_count, 1))
-        executor = Executor.of_settings({"spark.executor.cores": reported_cores} | settings)
+        core_count_text = str(max(int(java_context.defaultParallelism()) // executor_count, 1))
+        executor = Executor.of_settings({"spark.executor.cores": core_count_text} | spark_settings)
     return Cluster(executor, executor_count, f"{executor} {location_text} ({context.master})")
 
 

@@ -30,36 +30,38 @@ class Ability(StrEnum):
 
 
 @frozen
-class _Type:
-    """A type of Iceberg. ``first_minors`` has, by version of Spark, the first Iceberg 1.x that
-    reads it; ``curves_minor`` is the first that has it on curves, also where it is null. Only files
-    of these ``formats`` can hold it.
+class _TypeSupport:
+    """A type of Iceberg. ``first_minor_by_spark`` has, by version of Spark, the first Iceberg 1.x
+    that reads it; ``first_curve_minor`` is the first that has it on curves, also where it is null.
+    Only files of these ``file_formats`` can hold it.
     """
 
-    first_minors: Mapping[str, int]
+    first_minor_by_spark: Mapping[str, int]
     is_sortable: bool = True
-    curves_minor: int | None = 0
+    first_curve_minor: int | None = 0
     is_key: bool = True
-    formats: tuple[str, ...] = ("parquet", "orc", "avro")
+    file_formats: tuple[str, ...] = ("parquet", "orc", "avro")
 
 
 _EVERY = dict.fromkeys(RUNTIMES, 0)
-_PLAIN = _Type(_EVERY)
-_UNREAD = _Type({})
+_PLAIN = _TypeSupport(_EVERY)
+_UNREAD = _TypeSupport({})
 _NOT_ORC = ("parquet", "avro")
-_GEOSPATIAL = _Type(
-    {"4.1": 12}, is_sortable=False, curves_minor=None, is_key=False, formats=_NOT_ORC
+_GEOSPATIAL = _TypeSupport(
+    {"4.1": 12}, is_sortable=False, first_curve_minor=None, is_key=False, file_formats=_NOT_ORC
 )
-_VARIANT = replace(_GEOSPATIAL, first_minors={"4.0": 10, "4.1": 11})
-_TYPES: Mapping[str, _Type] = {
+_VARIANT = replace(_GEOSPATIAL, first_minor_by_spark={"4.0": 10, "4.1": 11})
+_TYPES: Mapping[str, _TypeSupport] = {
     **dict.fromkeys(("int", "long", "date", "timestamptz"), _PLAIN),
-    "timestamp": _Type(_EVERY, curves_minor=11),
-    "boolean": _Type(_EVERY, curves_minor=12),
+    "timestamp": _TypeSupport(_EVERY, first_curve_minor=11),
+    "boolean": _TypeSupport(_EVERY, first_curve_minor=12),
     **dict.fromkeys(("string", "uuid", "fixed", "binary"), _PLAIN),
-    **dict.fromkeys(("float", "double"), _Type(_EVERY, is_key=False)),
-    "decimal": _Type(_EVERY, curves_minor=None),
+    **dict.fromkeys(("float", "double"), _TypeSupport(_EVERY, is_key=False)),
+    "decimal": _TypeSupport(_EVERY, first_curve_minor=None),
     **dict.fromkeys(("time", "timestamp_ns", "timestamptz_ns"), _UNREAD),
-    "unknown": _Type({"3.5": 11, "4.0": 10, "4.1": 11}, curves_minor=None, is_key=False),
+    "unknown": _TypeSupport(
+        {"3.5": 11, "4.0": 10, "4.1": 11}, first_curve_minor=None, is_key=False
+    ),
     "variant": _VARIANT,
     "geometry": _GEOSPATIAL,
     "geography": _GEOSPATIAL,
@@ -99,29 +101,35 @@ class Engine:
         """Whether it has an ability for a primitive type, as a schema of Iceberg names it; no type
         that is not in the table has any.
         """
-        type_entry = _TYPES.get(_base_type(type_name))
-        first_minor = None if type_entry is None else type_entry.first_minors.get(self._spark)
-        if type_entry is None or first_minor is None or not is_at_least(self._iceberg, first_minor):
+        type_support = _TYPES.get(_base_type(type_name))
+        first_minor = (
+            None if type_support is None else type_support.first_minor_by_spark.get(self._spark)
+        )
+        if (
+            type_support is None
+            or first_minor is None
+            or not is_at_least(self._iceberg, first_minor)
+        ):
             return False
-        if not _has_known_crs(type_name):
+        if not _has_supported_crs(type_name):
             return False
         return {
             Ability.READ: True,
-            Ability.WRITE: file_format in type_entry.formats,
-            Ability.SORT: type_entry.is_sortable,
-            Ability.CURVE: type_entry.curves_minor is not None
-            and is_at_least(self._iceberg, type_entry.curves_minor),
-            Ability.MATCH: type_entry.is_key,
+            Ability.WRITE: file_format in type_support.file_formats,
+            Ability.SORT: type_support.is_sortable,
+            Ability.CURVE: type_support.first_curve_minor is not None
+            and is_at_least(self._iceberg, type_support.first_curve_minor),
+            Ability.MATCH: type_support.is_key,
         }[ability]
 
 
 def first_reading_engine(type_name: str) -> Engine | None:
     """The first engine that reads a type; None if none does."""
-    type_entry = _TYPES.get(_base_type(type_name), _UNREAD)
-    if not type_entry.first_minors or not _has_known_crs(type_name):
+    type_support = _TYPES.get(_base_type(type_name), _UNREAD)
+    if not type_support.first_minor_by_spark or not _has_supported_crs(type_name):
         return None
-    spark_version = min(type_entry.first_minors)
-    return Engine(spark_version, f"1.{type_entry.first_minors[spark_version]}")
+    spark_version = min(type_support.first_minor_by_spark)
+    return Engine(spark_version, f"1.{type_support.first_minor_by_spark[spark_version]}")
 
 
 def _base_type(type_name: str) -> str:
@@ -129,13 +137,15 @@ def _base_type(type_name: str) -> str:
     return type_name.partition("(")[0].partition("[")[0].strip()
 
 
-def _has_known_crs(type_name: str) -> bool:
-    type_base, _, arguments = type_name.partition("(")
-    known_systems = _SYSTEMS.get(type_base.strip())
-    if known_systems is None:
+def _has_supported_crs(type_name: str) -> bool:
+    base_type_name, _, type_arguments = type_name.partition("(")
+    supported_systems = _SYSTEMS.get(base_type_name.strip())
+    if supported_systems is None:
         return True
-    system, _, edge_algorithm = arguments.rstrip(") ").partition(",")
-    return (system.strip() or known_systems[0]) in known_systems and edge_algorithm.strip() in (
+    reference_system, _, edge_algorithm = type_arguments.rstrip(") ").partition(",")
+    return (
+        reference_system.strip() or supported_systems[0]
+    ) in supported_systems and edge_algorithm.strip() in (
         "",
         _EDGES,
     )

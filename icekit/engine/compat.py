@@ -31,13 +31,15 @@ def arrow_of(frame: DataFrame) -> pa.Table:
     connect_frame: Any = frame
     if not hasattr(connect_frame, "_collect_as_arrow"):
         # Spark Connect.
-        client = connect_frame._session.client
-        return client.to_table(connect_frame._plan.to_proto(client))[0]
+        connect_client = connect_frame._session.client
+        return connect_client.to_table(connect_frame._plan.to_proto(connect_client))[0]
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    batches = connect_frame._collect_as_arrow()
-    return pa.Table.from_batches(batches, None if batches else to_arrow_schema(frame.schema))
+    arrow_batches = connect_frame._collect_as_arrow()
+    return pa.Table.from_batches(
+        arrow_batches, None if arrow_batches else to_arrow_schema(frame.schema)
+    )
 
 
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
@@ -46,22 +48,22 @@ def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
         return spark.createDataFrame(table)
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    rows = [tuple(row.values()) for row in table.to_pylist()]
-    return spark.createDataFrame(rows, from_arrow_schema(table.schema))
+    row_values = [tuple(row.values()) for row in table.to_pylist()]
+    return spark.createDataFrame(row_values, from_arrow_schema(table.schema))
 
 
 def with_local_properties(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
     """Give a Python thread its own JVM thread, with this thread's local properties."""
     from pyspark import inheritable_thread_target
 
-    wrap: Any = inheritable_thread_target if _IS_3 else inheritable_thread_target(spark)
-    return wrap(work)  # type: ignore[no-any-return]
+    thread_wrapper: Any = inheritable_thread_target if _IS_3 else inheritable_thread_target(spark)
+    return thread_wrapper(work)  # type: ignore[no-any-return]
 
 
 def sql_package(spark: SparkSession) -> Any:
     """The JVM's package of Spark's own classes for SQL sessions and datasets."""
-    package: Any = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr]
-    return package if _IS_3 else package.classic
+    spark_package: Any = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr]
+    return spark_package if _IS_3 else spark_package.classic
 
 
 def jvm_streams() -> dict[str, int]:
@@ -71,25 +73,28 @@ def jvm_streams() -> dict[str, int]:
     return {"stdout": 2} if _IS_3 else {}
 
 
-def historical_filter(predicate: str, iceberg: str) -> str:
+def historical_filter(predicate: str, iceberg_version: str) -> str:
     """A filter for a snapshot whose columns had other names than the table's have now, in the names
     of then.
 
     Iceberg before 1.12 looks them up among today's: it fails, or takes another column. There, only
     Spark filters the rows.
     """
-    if is_at_least(iceberg, 12):
+    if is_at_least(iceberg_version, 12):
         return predicate
     # Neither this nor a test for null that Spark infers from it is pushed into a scan.
     return f"CAST(coalesce({predicate}, false) AS int) + 0 = 1"
 
 
-def reads_dropped_keys(iceberg: str) -> bool:
+def reads_dropped_keys(iceberg_version: str) -> bool:
     """Whether Iceberg's own reader can apply equality deletes by a column that was dropped."""
-    return is_at_least(iceberg, 12) and not _IS_3
+    return is_at_least(iceberg_version, 12) and not _IS_3
 
 
-def is_at_least(iceberg: str, minor: int) -> bool:
+def is_at_least(iceberg_version: str, minor: int) -> bool:
     """Whether a version is 1.``minor`` or newer; one that is not known is taken for older."""
-    version = re.match(r"(\d+)\.(\d+)", iceberg)
-    return version is not None and (int(version[1]), int(version[2])) >= (1, minor)
+    version_match = re.match(r"(\d+)\.(\d+)", iceberg_version)
+    return version_match is not None and (int(version_match[1]), int(version_match[2])) >= (
+        1,
+        minor,
+    )

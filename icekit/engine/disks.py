@@ -36,8 +36,13 @@ def fullest_local_disk(spark: SparkSession) -> Disk | None:
     if not has_bridge(spark) or not str(spark.sparkContext.master).startswith("local"):
         return None
     jvm: Any = spark._jvm
-    folders = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()
-    disks = [Disk(str(each.getPath()), int(each.getUsableSpace())) for each in elements(folders)]
+    local_folders = (
+        jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()
+    )
+    disks = [
+        Disk(str(local_folder.getPath()), int(local_folder.getUsableSpace()))
+        for local_folder in elements(local_folders)
+    ]
     return min(disks, key=lambda disk: disk.free_bytes, default=None)
 
 

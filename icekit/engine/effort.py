@@ -56,24 +56,26 @@ def measure_effort(spark: SparkSession, unit: str) -> Iterator[Effort]:
     """
     effort = Effort()
     tag = new_job_tag()
-    thread_meter = delete_thread_times(spark) if unit == CPU else None
-    start_nanos = int(thread_meter.cpuNanos()) if thread_meter is not None else 0
+    thread_meter = delete_thread_meter(spark) if unit == CPU else None
+    start_cpu_nanos = int(thread_meter.cpuNanos()) if thread_meter is not None else 0
     with tag_jobs(spark, tag):
         start_time = time.monotonic()
         yield effort
         effort.seconds = time.monotonic() - start_time
     effort.cost = _task_seconds(spark, tag, unit)
     if thread_meter is not None:
-        effort.cost += (int(thread_meter.cpuNanos()) - start_nanos) / 1e9
+        effort.cost += (int(thread_meter.cpuNanos()) - start_cpu_nanos) / 1e9
 
 
 def _task_seconds(spark: SparkSession, tag: str, unit: str) -> float:
     """Seconds that the tasks of the jobs with a tag worked."""
     context: Any = spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty(_WAIT_MILLISECONDS)
-    tracker = context.statusTracker()
+    status_tracker = context.statusTracker()
     status_store = context.statusStore()
-    job_infos = [tracker.getJobInfo(job) for job in elements(tracker.getJobIdsForTag(tag))]
+    job_infos = [
+        status_tracker.getJobInfo(job) for job in elements(status_tracker.getJobIdsForTag(tag))
+    ]
     stage_ids = {
         stage_id
         for job_info in job_infos
@@ -83,7 +85,7 @@ def _task_seconds(spark: SparkSession, tag: str, unit: str) -> float:
     stage_attempts = [
         status_store.lastStageAttempt(stage_id)
         for stage_id in stage_ids
-        if tracker.getStageInfo(stage_id).isDefined()
+        if status_tracker.getStageInfo(stage_id).isDefined()
     ]
     return sum(
         int(a.executorCpuTime()) / 1e9 if unit == CPU else int(a.executorRunTime()) / 1e3
@@ -91,7 +93,7 @@ def _task_seconds(spark: SparkSession, tag: str, unit: str) -> float:
     )
 
 
-def delete_thread_times(spark: SparkSession) -> Any:
+def delete_thread_meter(spark: SparkSession) -> Any:
     """What tells the CPU time so far (``cpuNanos``) of the threads of this JVM in which Iceberg
     reads delete files.
     """

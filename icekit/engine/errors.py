@@ -30,7 +30,7 @@ from icekit.common.units import shorten
 from icekit.engine.causes import (
     TASK,
     Cause,
-    Sign,
+    ExceptionPattern,
     causes_of,
     is_engine_error,
     match_any,
@@ -73,10 +73,10 @@ def not_found_error(
     """The error for a missing table, with near names, or the command that lists a catalog's."""
     if table in existing_tables:
         return no_metadata_error(table)
-    name = display_name(table)
-    suggestion = nearest(name, [display_name(k) for k in existing_tables])
+    table_name = display_name(table)
+    suggestion = nearest(table_name, [display_name(k) for k in existing_tables])
     listing_advice = f"; list the tables with `{command_line('admin tables', catalog, [])}`."
-    return TableNotFound(f"There is no table {name}{suggestion or listing_advice}")
+    return TableNotFound(f"There is no table {table_name}{suggestion or listing_advice}")
 
 
 def no_metadata_error(table: Identifier) -> TableNotFound:
@@ -119,7 +119,7 @@ _UNREACHABLE = (
     "ServiceUnavailableException",
     "UncheckedSQLException",
 )
-_NO_ANSWER = Sign(
+_NO_ANSWER = ExceptionPattern(
     (
         "ConnectException",
         "ConnectTimeoutException",
@@ -154,57 +154,68 @@ _CORRUPT = (
     "JsonEOFException",
     "JsonMappingException",
 )
-_BUSY = Sign(("org.sqlite.SQLiteException",), format=r"\[SQLITE_(?:BUSY|LOCKED).*")
-_NO_SPACE = Sign(
-    ("IOException", "FSError", "FileSystemException"),
-    format=r"(?:.*: )?(?:No space left on device|Disk quota exceeded)\.?",
+_BUSY = ExceptionPattern(
+    ("org.sqlite.SQLiteException",), message_pattern=r"\[SQLITE_(?:BUSY|LOCKED).*"
 )
-_NO_MEMORY = Sign(("OutOfMemoryError", "SparkOutOfMemoryError"))
+_NO_SPACE = ExceptionPattern(
+    ("IOException", "FSError", "FileSystemException"),
+    message_pattern=r"(?:.*: )?(?:No space left on device|Disk quota exceeded)\.?",
+)
+_NO_MEMORY = ExceptionPattern(("OutOfMemoryError", "SparkOutOfMemoryError"))
 # Spark makes an error of memory of one of a disk, without its cause.
-_NO_SPACE_TO_SPILL = Sign(
+_NO_SPACE_TO_SPILL = ExceptionPattern(
     ("SparkOutOfMemoryError",),
-    format=r"(?:\[SPILL_OUT_OF_MEMORY\] )?[Ee]rror while calling spill\(\) on .* : "
+    message_pattern=r"(?:\[SPILL_OUT_OF_MEMORY\] )?[Ee]rror while calling spill\(\) on .* : "
     r"(?:No space left on device|Disk quota exceeded).*",
 )
 _FULL = match_any(
     _NO_SPACE,
     _NO_SPACE_TO_SPILL,
-    Sign(("DiskOutOfSpaceException", "DSQuotaExceededException", "QuotaExceededException")),
+    ExceptionPattern(
+        ("DiskOutOfSpaceException", "DSQuotaExceededException", "QuotaExceededException")
+    ),
 )
 _CAPACITY = match_any(
     _NO_MEMORY,
-    Sign(_EXECUTOR_LOST),
+    ExceptionPattern(_EXECUTOR_LOST),
     # Spark has one class for a job's end, and a format for each reason.
-    Sign(
+    ExceptionPattern(
         ("SparkException",),
-        format=_ABORTED
+        message_pattern=_ABORTED
         + r"(?:ExecutorLostFailure \(executor .*|FetchFailed\(.*|Executor heartbeat timed out .*"
         r"|Total size of serialized results .*)",
     ),
-    Sign(
+    ExceptionPattern(
         ("SparkException",),
-        format=r"Job \d+ cancelled because SparkContext was shut down unexpectedly.*",
+        message_pattern=r"Job \d+ cancelled because SparkContext was shut down unexpectedly.*",
     ),
-    Sign(
+    ExceptionPattern(
         ("SparkException",),
-        format=r"Job aborted due to stage failure: ShuffleMapStage \d+ .{0,500}? has failed the "
-        r"maximum allowable number of times: \d+\..*",
+        message_pattern=r"Job aborted due to stage failure: ShuffleMapStage \d+ .{0,500}? has failed "
+        r"the maximum allowable number of times: \d+\..*",
     ),
 )
 # Iceberg's own check, or the lack of one when the next manifest list is written.
 _UNCOUNTED = match_any(
-    Sign(_CHECKS, format=r"(?:No file counts in manifest|.{0,100}data file counts are missing).*"),
-    Sign(("AppendWriteException",), format=r"java\.lang\.NullPointerException.*"),
+    ExceptionPattern(
+        _CHECKS,
+        message_pattern=r"(?:No file counts in manifest|.{0,100}data file counts are missing).*",
+    ),
+    ExceptionPattern(
+        ("AppendWriteException",), message_pattern=r"java\.lang\.NullPointerException.*"
+    ),
 )
 # From Iceberg 1.12 on, a scan refuses a delete of one data file that is filed elsewhere.
-_MISFILED = Sign(
+_MISFILED = ExceptionPattern(
     _CHECKS,
-    format=r"Mismatched partition (?:specs|tuples) .{0,2000}?for delete file (\S+) and data file "
-    r"(\S+?):.*",
+    message_pattern=r"Mismatched partition (?:specs|tuples) .{0,2000}?for delete file (\S+) and "
+    r"data file (\S+?):.*",
 )
 # A metadata table where the id of a field whose column was dropped is now that of another one.
-_HIDDEN_FILES = Sign(_CHECKS, format=r"Cannot partition by non-primitive source field: struct<.*")
-_GONE = Sign(
+_HIDDEN_FILES = ExceptionPattern(
+    _CHECKS, message_pattern=r"Cannot partition by non-primitive source field: struct<.*"
+)
+_GONE = ExceptionPattern(
     _FILE_GONE,
     ("PATH_NOT_FOUND", "FAILED_READ_FILE.FILE_NOT_EXIST"),
 )
@@ -229,11 +240,11 @@ _OF_TABLE: _Meanings = (
     ),
     (
         match_any(
-            Sign(("UnsupportedFileSystemException",)),
-            Sign(("IOException",), format="No FileSystem for scheme.*"),
-            Sign(
+            ExceptionPattern(("UnsupportedFileSystemException",)),
+            ExceptionPattern(("IOException",), message_pattern="No FileSystem for scheme.*"),
+            ExceptionPattern(
                 ("RuntimeException", "ClassNotFoundException"),
-                format=r"(?:java\.lang\.ClassNotFoundException: )?Class \S+FileSystem not found",
+                message_pattern=r"(?:java\.lang\.ClassNotFoundException: )?Class \S+FileSystem not found",
             ),
         ),
         SparkUnavailable,
@@ -242,26 +253,30 @@ _OF_TABLE: _Meanings = (
         "for your storage) to the session.",
     ),
     (
-        Sign(("SdkClientException",), format="Unable to load region.*").first_match,
+        ExceptionPattern(
+            ("SdkClientException",), message_pattern="Unable to load region.*"
+        ).first_match,
         CatalogUnreachable,
         "Spark has no AWS region for {name}. Set s3.region in the profile, or AWS_REGION.",
     ),
     (
         match_any(
-            Sign(("NoSuchIcebergTableException",), ("EXPECT_TABLE_NOT_VIEW",)),
-            Sign(_CHECKS, format=r".{1,2000} is not an Iceberg table\.?"),
+            ExceptionPattern(("NoSuchIcebergTableException",), ("EXPECT_TABLE_NOT_VIEW",)),
+            ExceptionPattern(_CHECKS, message_pattern=r".{1,2000} is not an Iceberg table\.?"),
             # Spark cannot even plan REFRESH TABLE of an Iceberg view.
-            Sign(("AssertionError",), format="assertion failed: No plan for RefreshTable.*"),
-            Sign(
+            ExceptionPattern(
+                ("AssertionError",), message_pattern="assertion failed: No plan for RefreshTable.*"
+            ),
+            ExceptionPattern(
                 ("ClassCastException",),
-                format=r"class \S+ cannot be cast to class org\.apache\.iceberg.*",
+                message_pattern=r"class \S+ cannot be cast to class org\.apache\.iceberg.*",
             ),
         ),
         NotATable,
         "{name} is a view or not an Iceberg table. Give an Iceberg table.",
     ),
     (
-        Sign(
+        ExceptionPattern(
             ("NoSuchTableException", "NoSuchNamespaceException"),
             ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"),
         ).first_match,
@@ -270,12 +285,14 @@ _OF_TABLE: _Meanings = (
     ),
     (
         match_any(
-            Sign(("ForbiddenException", "NotAuthorizedException", "AccessDeniedException")),
-            Sign(("AccessControlException",)),
+            ExceptionPattern(
+                ("ForbiddenException", "NotAuthorizedException", "AccessDeniedException")
+            ),
+            ExceptionPattern(("AccessControlException",)),
             # The clients of AWS put the number of the answer at the end.
-            Sign(
+            ExceptionPattern(
                 ("S3Exception", "GlueException", "StsException", "ServiceException"),
-                format=r".*\(Service: [^()]{1,50}[,;] Status Code: 403\b[^()]*\).*",
+                message_pattern=r".*\(Service: [^()]{1,50}[,;] Status Code: 403\b[^()]*\).*",
             ),
         ),
         PermissionDenied,
@@ -288,14 +305,14 @@ _OF_TABLE: _Meanings = (
         "back to an earlier snapshot.",
     ),
     (
-        Sign(_UNREACHABLE).first_match,
+        ExceptionPattern(_UNREACHABLE).first_match,
         CatalogUnreachable,
         "Spark cannot reach the catalog of {name}. Check the catalog's uri and the network.",
     ),
     (
-        Sign(
+        ExceptionPattern(
             (*_CHECKS, "UnsupportedOperationException"),
-            format=r"Cannot read unsupported version (\d+).*",
+            message_pattern=r"Cannot read unsupported version (\d+).*",
         ).first_match,
         MetadataUnreadable,
         "{name} has format version {0}, which this session's Iceberg does not read. Use a newer "
@@ -303,10 +320,10 @@ _OF_TABLE: _Meanings = (
     ),
     (
         match_any(
-            Sign(_CORRUPT),
-            Sign(
+            ExceptionPattern(_CORRUPT),
+            ExceptionPattern(
                 (*_CHECKS, "UnsupportedOperationException"),
-                format=r"Cannot parse (?:missing|metadata|[\w-]+ from non-).*"
+                message_pattern=r"Cannot parse (?:missing|metadata|[\w-]+ from non-).*"
                 r"|.{1,500}(?:must exist|is required) in format v\d.*",
             ),
         ),
@@ -341,17 +358,19 @@ def explain_errors(table: Identifier) -> Iterator[None]:
         raise explained_error from error
 
 
-def _first_meaning(meanings: _Meanings, error: BaseException, name: str) -> IcekitError | None:
+def _first_meaning(
+    meanings: _Meanings, error: BaseException, table_name: str
+) -> IcekitError | None:
     """The first meaning that an engine's error has, of the table that it names; or None."""
     causes = causes_of(error)
     path_matches = (_PATH.search(cause.message) for cause in causes if _GONE.match(cause))
     missing_path = next(
         (path_match[1] for path_match in path_matches if path_match), "a file of its metadata"
     )
-    for match_causes, error_class, sentence in meanings:
-        if match := match_causes(causes):
-            values = {"name": name, "reason": reason(error), "missing": missing_path}
-            return error_class(sentence.format(*match.groups(), **values))
+    for match_causes, error_class, sentence_format in meanings:
+        if format_match := match_causes(causes):
+            sentence_values = {"name": table_name, "reason": reason(error), "missing": missing_path}
+            return error_class(sentence_format.format(*format_match.groups(), **sentence_values))
     return None
 
 
@@ -371,20 +390,21 @@ def reason(error: BaseException) -> str:
     """The cause in one line without secrets: the innermost Java exception with a message, because
     the outer ones say little.
     """
-    text = scrub(str(error)).strip()
+    error_text = scrub(str(error)).strip()
     # py4j's text has the whole chain, of which its own first line says nothing; PySpark's errors
     # say only the outermost.
-    causes = re.findall(r"^(?:Caused by: |: )(\S.*)$", text, re.M) or [
+    cause_lines = re.findall(r"^(?:Caused by: |: )(\S.*)$", error_text, re.M) or [
         *map(str, causes_of(error)[1:])
     ]
-    if causes:
-        line = next(
-            (cause for cause in reversed(causes) if not cause.endswith(": None")), causes[-1]
+    if cause_lines:
+        reason_line = next(
+            (cause for cause in reversed(cause_lines) if not cause.endswith(": None")),
+            cause_lines[-1],
         )
-    elif not text or isinstance(error, IcekitError) or is_engine_error(error):
-        line = text or type(error).__name__
+    elif not error_text or isinstance(error, IcekitError) or is_engine_error(error):
+        reason_line = error_text or type(error).__name__
     else:
-        line = f"{type(error).__name__}: {text}"
+        reason_line = f"{type(error).__name__}: {error_text}"
     if _UNCOUNTED(causes_of(error)):
         return (
             "the snapshot's manifest list does not give the numbers of files of a manifest, and "
@@ -395,18 +415,20 @@ def reason(error: BaseException) -> str:
             "Iceberg cannot read the table's metadata tables, because the column of a partition "
             f"field was dropped. {ADD_A_FIELD}"
         )
-    return str(line).split("\n", 1)[0].strip()[:300].rstrip(".;")
+    return str(reason_line).split("\n", 1)[0].strip()[:300].rstrip(".;")
 
 
 def complaint(error: BaseException) -> str:
     """Spark's objection to a person's own SQL: the first line of :func:`reason` without Java's
     packages and Spark's codes, and where a syntax error is.
     """
-    line = re.sub(r"^(?:[\w$]+\.)+(\w+(?:Exception|Error))\b", r"\1", reason(error))
-    line = re.split(r" SQLSTATE|\(line \d", re.sub(r"^\[[A-Z_.0-9]+\] ", "", line))[0].rstrip(". ")
-    if position := re.search(r"\(line (\d+), pos (\d+)\)", str(error)):
-        return f"{line} in line {position[1]}, column {int(position[2]) + 1}"
-    return line
+    complaint_line = re.sub(r"^(?:[\w$]+\.)+(\w+(?:Exception|Error))\b", r"\1", reason(error))
+    complaint_line = re.split(
+        r" SQLSTATE|\(line \d", re.sub(r"^\[[A-Z_.0-9]+\] ", "", complaint_line)
+    )[0].rstrip(". ")
+    if position_match := re.search(r"\(line (\d+), pos (\d+)\)", str(error)):
+        return f"{complaint_line} in line {position_match[1]}, column {int(position_match[2]) + 1}"
+    return complaint_line
 
 
 def failure_kind(error: BaseException) -> FailureKind:
@@ -459,9 +481,9 @@ _OF_ENGINE: _Meanings = (
         "Spark has no space left on a disk: {reason}; free some space, or set spark.local.dir.",
     ),
     (
-        Sign(
+        ExceptionPattern(
             ("IOException", "FileSystemException", "FileNotFoundException"),
-            format=r"(?:.*[: (])?Read-only file system\)?",
+            message_pattern=r"(?:.*[: (])?Read-only file system\)?",
         ).first_match,
         EngineFailed,
         "Spark cannot write to a disk: {reason}; set spark.local.dir, or the table's location, to "
@@ -475,8 +497,12 @@ _OF_ENGINE: _Meanings = (
     ),
     (
         match_any(
-            Sign(("ClassNotFoundException", "NoClassDefFoundError", "NoSuchMethodError")),
-            Sign(("SparkException",), format=".{0,100}Cannot find catalog plugin class.*"),
+            ExceptionPattern(
+                ("ClassNotFoundException", "NoClassDefFoundError", "NoSuchMethodError")
+            ),
+            ExceptionPattern(
+                ("SparkException",), message_pattern=".{0,100}Cannot find catalog plugin class.*"
+            ),
         ),
         EngineFailed,
         "Spark lacks a class of Iceberg or of the storage, or has two versions of it: {reason}; "
@@ -484,10 +510,10 @@ _OF_ENGINE: _Meanings = (
     ),
     (
         match_any(
-            Sign(conditions=("INVALID_CONF_VALUE", "CANNOT_PARSE_TIME_ZONE")),
-            Sign(
+            ExceptionPattern(condition_prefixes=("INVALID_CONF_VALUE", "CANNOT_PARSE_TIME_ZONE")),
+            ExceptionPattern(
                 _CHECKS,
-                format=r"\S*spark\.\S.*|.{0,500}?\bspark\.[\w.]+'? (?:should|must) .*",
+                message_pattern=r"\S*spark\.\S.*|.{0,500}?\bspark\.[\w.]+'? (?:should|must) .*",
             ),
         ),
         EngineFailed,
@@ -508,8 +534,8 @@ def environment_error(error: BaseException) -> IcekitError | None:
     """
     if isinstance(error, IcekitError):
         return error
-    if (missing_library := missing_extra(error)) is not None:
-        return missing_library
+    if (missing_library_error := missing_extra(error)) is not None:
+        return missing_library_error
     if is_engine_error(error):
         return _engine_error(error)
     if _is_client_error(error):
@@ -545,19 +571,19 @@ def _is_client_error(error: BaseException) -> bool:
     return (
         isinstance(error, (TimeoutError, ConnectionError))
         or any(
-            f"{kind.__module__}.".startswith(f"{client}.")
-            for kind in type(error).__mro__
-            for client in _CLIENTS
+            f"{error_class.__module__}.".startswith(f"{client_module}.")
+            for error_class in type(error).__mro__
+            for client_module in _CLIENTS
         )
         or (isinstance(error, OSError) and error.errno in _OF_NETWORK)
     )
 
 
 def _system_error(error: OSError) -> IcekitError:
-    name = "A file or folder" if error.filename is None else shorten(str(error.filename), 200)
+    path_text = "A file or folder" if error.filename is None else shorten(str(error.filename), 200)
     return DiskUnusable(
-        f"{name} cannot be written or read: {error.strerror or first_line(error)}. Check the path, "
-        "its disk and its permissions, or choose another path."
+        f"{path_text} cannot be written or read: {error.strerror or first_line(error)}. Check the "
+        "path, its disk and its permissions, or choose another path."
     )
 
 
@@ -571,7 +597,9 @@ def _engine_error(error: BaseException) -> IcekitError | None:
         or "ParseException" in class_names
     ):
         return None
-    if Sign(conditions=("UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE")).first_match(causes_of(error)):
+    if ExceptionPattern(condition_prefixes=("UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE")).first_match(
+        causes_of(error)
+    ):
         return None
     if "Py4JNetworkError" in class_names:
         return SparkUnavailable(

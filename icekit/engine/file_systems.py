@@ -73,43 +73,48 @@ class LocalFiles(FileSystem):
     def walk(self, location: str, enters: Enters) -> Iterator[list[ListedFile]]:
         """The files below a folder; see :meth:`FileSystem.walk`."""
         top_folder = local_path(location).rstrip("/")
-        real_top = os.path.realpath(top_folder or "/")
+        real_top_folder = os.path.realpath(top_folder or "/")
         # Folders by their paths from the top, each with the linked folder that it lies in.
-        folders = [("", "")]
-        real_paths: set[str] = set()
-        while folders:
-            folder, linked_folder = folders.pop()
-            files: list[ListedFile] = []
+        pending_folders = [("", "")]
+        linked_real_paths: set[str] = set()
+        while pending_folders:
+            folder, linked_folder = pending_folders.pop()
+            folder_files: list[ListedFile] = []
             try:
-                entries = os.scandir(f"{top_folder}/{folder}")
+                folder_entries = os.scandir(f"{top_folder}/{folder}")
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            with entries:
-                for entry in entries:
-                    status = _status(entry)
-                    path = f"{folder}{entry.name}"
-                    if status is None:
+            with folder_entries:
+                for folder_entry in folder_entries:
+                    entry_status = _entry_status(folder_entry)
+                    entry_path = f"{folder}{folder_entry.name}"
+                    if entry_status is None:
                         continue
-                    if not stat.S_ISDIR(status.st_mode):
-                        modified_ms = status.st_mtime_ns // 1_000_000
-                        files.append(ListedFile(path, status.st_size, modified_ms, linked_folder))
-                    elif not enters(path):
+                    if not stat.S_ISDIR(entry_status.st_mode):
+                        modified_ms = entry_status.st_mtime_ns // 1_000_000
+                        folder_files.append(
+                            ListedFile(entry_path, entry_status.st_size, modified_ms, linked_folder)
+                        )
+                    elif not enters(entry_path):
                         continue
-                    elif not (linked_folder or entry.is_symlink()):
-                        folders.append((f"{path}/", ""))
+                    elif not (linked_folder or folder_entry.is_symlink()):
+                        pending_folders.append((f"{entry_path}/", ""))
                     else:
-                        real_path = os.path.realpath(entry.path)
+                        real_path = os.path.realpath(folder_entry.path)
                         is_repeated_link = (
-                            f"{real_path}/".startswith(f"{real_top}/") or real_path in real_paths
+                            f"{real_path}/".startswith(f"{real_top_folder}/")
+                            or real_path in linked_real_paths
                         )
                         if is_repeated_link:
-                            files.append(
-                                ListedFile(path, 0, 0, linked_folder or path, is_repeated_link)
+                            folder_files.append(
+                                ListedFile(
+                                    entry_path, 0, 0, linked_folder or entry_path, is_repeated_link
+                                )
                             )
                         else:
-                            real_paths.add(real_path)
-                            folders.append((f"{path}/", linked_folder or path))
-            yield files
+                            linked_real_paths.add(real_path)
+                            pending_folders.append((f"{entry_path}/", linked_folder or entry_path))
+            yield folder_files
 
     def sizes(self, locations: Sequence[str]) -> Iterator[tuple[str, int | None]]:
         """The bytes of files; see :meth:`FileSystem.sizes`."""
@@ -120,13 +125,13 @@ class LocalFiles(FileSystem):
                 yield location, None
 
 
-def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+def _entry_status(folder_entry: os.DirEntry[str]) -> os.stat_result | None:
     """What an entry or its link is; None for one that is gone, a link to nothing, and a name that
     is no text, for which Java finds no file.
     """
     try:
-        entry.name.encode()
-        return entry.stat()
+        folder_entry.name.encode()
+        return folder_entry.stat()
     except (FileNotFoundError, NotADirectoryError, UnicodeEncodeError):
         return None
     except OSError as error:
@@ -136,35 +141,39 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
 
 
 class ArrowFiles(FileSystem):
-    """A storage that pyiceberg reads by pyarrow; ``file_system`` gives that of a scheme and an
+    """A storage that pyiceberg reads by pyarrow; ``file_system_of`` gives that of a scheme and an
     authority.
     """
 
-    def __init__(self, file_system: Callable[[str, str], pyarrow.fs.FileSystem]) -> None:
-        self.file_system = file_system
+    def __init__(self, file_system_of: Callable[[str, str], pyarrow.fs.FileSystem]) -> None:
+        self.file_system_of = file_system_of
 
     def walk(self, location: str, enters: Enters) -> Iterator[list[ListedFile]]:
         """The files below a folder; see :meth:`FileSystem.walk`."""
         import pyarrow.fs
 
-        scheme, authority, path = _uri_parts(location)
-        file_system = self.file_system(scheme, authority)
+        scheme, authority, top_path = _uri_parts(location)
+        file_system = self.file_system_of(scheme, authority)
 
-        def list_folder(folder: str, recursive: bool) -> _Listed:
+        def list_folder(folder: str, is_recursive: bool) -> _FolderListing:
             selector = pyarrow.fs.FileSelector(
-                f"{path}/{folder}".rstrip("/"), allow_not_found=True, recursive=recursive
+                f"{top_path}/{folder}".rstrip("/"), allow_not_found=True, recursive=is_recursive
             )
-            entries = file_system.get_file_info(selector)
-            return _Listed(
+            file_infos = file_system.get_file_info(selector)
+            return _FolderListing(
                 [
-                    ListedFile(_relative_path(path, each.path), each.size, _arrow_modified_ms(each))
-                    for each in entries
-                    if each.type != pyarrow.fs.FileType.Directory
+                    ListedFile(
+                        _relative_path(top_path, file_info.path),
+                        file_info.size,
+                        _arrow_modified_ms(file_info),
+                    )
+                    for file_info in file_infos
+                    if file_info.type != pyarrow.fs.FileType.Directory
                 ],
                 [
-                    _relative_path(path, each.path.rstrip("/"))
-                    for each in entries
-                    if each.type == pyarrow.fs.FileType.Directory
+                    _relative_path(top_path, file_info.path.rstrip("/"))
+                    for file_info in file_infos
+                    if file_info.type == pyarrow.fs.FileType.Directory
                 ],
             )
 
@@ -174,50 +183,50 @@ class ArrowFiles(FileSystem):
         """The bytes of files; see :meth:`FileSystem.sizes`."""
         import pyarrow.fs
 
-        def size(location: str) -> int | None:
+        def size_of(location: str) -> int | None:
             scheme, authority, path = _uri_parts(location)
-            (info,) = self.file_system(scheme, authority).get_file_info([path])
-            return None if info.type == pyarrow.fs.FileType.NotFound else info.size or 0
+            (file_info,) = self.file_system_of(scheme, authority).get_file_info([path])
+            return None if file_info.type == pyarrow.fs.FileType.NotFound else file_info.size or 0
 
-        yield from _sizes_in_threads(locations, size)
+        yield from _sizes_in_threads(locations, size_of)
 
 
 class FsspecFiles(FileSystem):
-    """A storage that pyiceberg reads by fsspec; ``file_system`` gives that of a location."""
+    """A storage that pyiceberg reads by fsspec; ``file_system_of`` gives that of a location."""
 
-    def __init__(self, file_system: Callable[[str], Any]) -> None:
-        self.file_system = file_system
+    def __init__(self, file_system_of: Callable[[str], Any]) -> None:
+        self.file_system_of = file_system_of
 
     def walk(self, location: str, enters: Enters) -> Iterator[list[ListedFile]]:
         """The files below a folder; see :meth:`FileSystem.walk`."""
-        file_system = self.file_system(location)
+        file_system = self.file_system_of(location)
         top_folder = str(file_system._strip_protocol(location)).rstrip("/")
         # What it listed before may have changed.
         file_system.invalidate_cache()
 
-        def list_folder(folder: str, recursive: bool) -> _Listed:
-            path = f"{top_folder}/{folder}".rstrip("/")
+        def list_folder(folder: str, is_recursive: bool) -> _FolderListing:
+            folder_path = f"{top_folder}/{folder}".rstrip("/")
             try:
-                if recursive:
-                    entries = list(file_system.find(path, detail=True).values())
+                if is_recursive:
+                    entries = list(file_system.find(folder_path, detail=True).values())
                 else:
-                    entries = file_system.ls(path, detail=True)
+                    entries = file_system.ls(folder_path, detail=True)
             except FileNotFoundError:
                 entries = []
             named_entries = [
-                (_relative_path(top_folder, str(each["name"]).rstrip("/")), each)
-                for each in entries
+                (_relative_path(top_folder, str(entry["name"]).rstrip("/")), entry)
+                for entry in entries
             ]
-            return _Listed(
+            return _FolderListing(
                 [
-                    ListedFile(name, int(each["size"] or 0), _fsspec_modified_ms(each))
-                    for name, each in named_entries
-                    if name and each["type"] != "directory"
+                    ListedFile(relative_path, int(entry["size"] or 0), _fsspec_modified_ms(entry))
+                    for relative_path, entry in named_entries
+                    if relative_path and entry["type"] != "directory"
                 ],
                 [
-                    name
-                    for name, each in named_entries
-                    if each["type"] == "directory" and name != folder.rstrip("/")
+                    relative_path
+                    for relative_path, entry in named_entries
+                    if entry["type"] == "directory" and relative_path != folder.rstrip("/")
                 ],
             )
 
@@ -226,13 +235,13 @@ class FsspecFiles(FileSystem):
     def sizes(self, locations: Sequence[str]) -> Iterator[tuple[str, int | None]]:
         """The bytes of files; see :meth:`FileSystem.sizes`."""
 
-        def size(location: str) -> int | None:
+        def size_of(location: str) -> int | None:
             try:
-                return int(self.file_system(location).info(location)["size"] or 0)
+                return int(self.file_system_of(location).info(location)["size"] or 0)
             except FileNotFoundError:
                 return None
 
-        yield from _sizes_in_threads(locations, size)
+        yield from _sizes_in_threads(locations, size_of)
 
 
 class CatalogFiles(FileSystem):
@@ -250,7 +259,9 @@ class CatalogFiles(FileSystem):
         """The bytes of files; see :meth:`FileSystem.sizes`."""
         local_locations = list(filter(is_local, locations))
         yield from self.local.sizes(local_locations)
-        yield from self.storage.sizes([each for each in locations if not is_local(each)])
+        yield from self.storage.sizes(
+            [location for location in locations if not is_local(location)]
+        )
 
     def _file_system_of(self, location: str) -> FileSystem:
         return self.local if is_local(location) else self.storage
@@ -269,7 +280,7 @@ def file_system_of_io(io: Any) -> FileSystem | None:
     return None
 
 
-class _Listed(NamedTuple):
+class _FolderListing(NamedTuple):
     """The files and the folders of a folder, by their paths from the listed one."""
 
     files: list[ListedFile]
@@ -277,40 +288,42 @@ class _Listed(NamedTuple):
 
 
 def _walk_folders(
-    list_folder: Callable[[str, bool], _Listed], enters: Enters
+    list_folder: Callable[[str, bool], _FolderListing], enters: Enters
 ) -> Iterator[list[ListedFile]]:
     """Walk folder by folder, several at once; below one with many subfolders, all in one go."""
-    folders = [""]
-    with _pool() as pool:
-        while folders:
+    pending_folders = [""]
+    with _thread_pool() as thread_pool:
+        while pending_folders:
             next_folders: list[str] = []
-            for result in pool.map(lambda folder: list_folder(folder, False), folders):
-                subfolders = list(filter(enters, result.folders))
+            for listing in thread_pool.map(
+                lambda folder: list_folder(folder, False), pending_folders
+            ):
+                subfolders = list(filter(enters, listing.folders))
                 if len(subfolders) <= _MANY_FOLDERS:
                     next_folders += subfolders
-                    yield result.files
+                    yield listing.files
                 else:
                     yield list_folder(subfolders[0].rpartition("/")[0], True).files
-            folders = next_folders
+            pending_folders = next_folders
 
 
 def _sizes_in_threads(
     locations: Sequence[str], size_of: Callable[[str], int | None]
 ) -> Iterator[tuple[str, int | None]]:
-    with _pool() as pool:
-        for start in range(0, len(locations), _BEGUN):
-            chunk = locations[start : start + _BEGUN]
-            yield from zip(chunk, pool.map(size_of, chunk), strict=True)
+    with _thread_pool() as thread_pool:
+        for chunk_start in range(0, len(locations), _BEGUN):
+            location_chunk = locations[chunk_start : chunk_start + _BEGUN]
+            yield from zip(location_chunk, thread_pool.map(size_of, location_chunk), strict=True)
 
 
 @contextlib.contextmanager
-def _pool() -> Iterator[ThreadPoolExecutor]:
-    pool = ThreadPoolExecutor(_AT_ONCE)
+def _thread_pool() -> Iterator[ThreadPoolExecutor]:
+    thread_pool = ThreadPoolExecutor(_AT_ONCE)
     try:
-        yield pool
+        yield thread_pool
     finally:
         # After an error or Ctrl+C nobody waits for what has begun.
-        pool.shutdown(wait=False, cancel_futures=True)
+        thread_pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _uri_parts(location: str) -> tuple[str, str, str]:
@@ -319,8 +332,8 @@ def _uri_parts(location: str) -> tuple[str, str, str]:
     """
     scheme, _, authority_and_path = location.partition("://")
     authority, _, path = authority_and_path.partition("/")
-    path_start = "" if scheme in _WITHOUT_AUTHORITY else authority
-    return scheme, authority, f"{path_start}/{path}".rstrip("/")
+    path_prefix = "" if scheme in _WITHOUT_AUTHORITY else authority
+    return scheme, authority, f"{path_prefix}/{path}".rstrip("/")
 
 
 def _relative_path(top_folder: str, path: str) -> str:
@@ -330,10 +343,10 @@ def _relative_path(top_folder: str, path: str) -> str:
     return path[len(top_folder) + 1 :]
 
 
-def _arrow_modified_ms(info: Any) -> int:
-    if info.mtime_ns is None:
-        raise ValueError(f"the storage does not say when {info.path} was written")
-    return int(info.mtime_ns) // 1_000_000
+def _arrow_modified_ms(file_info: Any) -> int:
+    if file_info.mtime_ns is None:
+        raise ValueError(f"the storage does not say when {file_info.path} was written")
+    return int(file_info.mtime_ns) // 1_000_000
 
 
 def _fsspec_modified_ms(entry: Any) -> int:

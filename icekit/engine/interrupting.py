@@ -89,25 +89,26 @@ def _silence_py4j() -> None:
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     # Some of it goes to the root logger itself.
-    logging.getLogger().addFilter(_not_of_py4j)
+    logging.getLogger().addFilter(_is_not_from_py4j)
     # PySpark warns of a crash where the JVM was asked to end with the process.
     warnings.filterwarnings(
         "ignore", "Unable to cleanly shutdown Spark JVM process", RuntimeWarning
     )
 
 
-def _not_of_py4j(record: logging.LogRecord) -> bool:
+def _is_not_from_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in record.pathname
 
 
 @contextlib.contextmanager
-def stop_on_request(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` once the process is asked to end, within the block: what the signal raised may
-    have been dropped.
+def stop_on_request(stop_work: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop_work`` once the process is asked to end, within the block: what the signal raised
+    may have been dropped.
     """
     ending = _blocks[-1] if _blocks else Ending()
-    # Not by the signal's handler, which may have come while the lock was held that ``stop`` needs.
-    with act_on_request(lambda: ending.is_requested, stop):
+    # Not by the signal's handler, which may have come while the lock was held that ``stop_work``
+    # needs.
+    with act_on_request(lambda: ending.is_requested, stop_work):
         yield
 
 
@@ -124,29 +125,29 @@ def sigterm_as_interrupt() -> Iterator[Ending]:
         return
     ending = Ending()
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
+    def request_end(_number: int, _frame: FrameType | None) -> None:
         ending.request()
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+    def interrupt_now(_number: int, _frame: FrameType | None) -> None:
         # A person's second Ctrl-C means it.
         ending.is_requested = True
         _silence_py4j()
         raise KeyboardInterrupt
 
-    previous_handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
+    previous_handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, request_end)}
     # What ignores Ctrl-C, or has a way of its own with it, goes on doing so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        previous_handlers[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
+        previous_handlers[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt_now)
     _blocks.append(ending)
-    log_level = logging.getLogger("py4j").level
+    py4j_log_level = logging.getLogger("py4j").level
     try:
         yield ending
     finally:
         _blocks.pop()
-        logging.getLogger("py4j").setLevel(log_level)
-        logging.getLogger().removeFilter(_not_of_py4j)
-        for signal_number, handler in previous_handlers.items():
-            signal.signal(signal_number, handler)
+        logging.getLogger("py4j").setLevel(py4j_log_level)
+        logging.getLogger().removeFilter(_is_not_from_py4j)
+        for signal_number, previous_handler in previous_handlers.items():
+            signal.signal(signal_number, previous_handler)
 
 
 @contextlib.contextmanager
@@ -157,11 +158,11 @@ def keep_interrupt_handler() -> Iterator[None]:
     if not _blocks or threading.current_thread() is not threading.main_thread():
         yield
         return
-    handler = signal.getsignal(signal.SIGINT)
+    interrupt_handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        signal.signal(signal.SIGINT, interrupt_handler)
 
 
 def new_job_tag(work_name: str = "") -> str:
@@ -174,14 +175,14 @@ def tag_jobs(spark: SparkSession, tag: str) -> Iterator[None]:
     """Mark the jobs of this thread, and of those the engine starts from it, so that they can be
     cancelled.
     """
-    add, remove, _ = _tag_methods(spark)
-    add(tag)
+    add_tag, remove_tag, _ = _tag_methods(spark)
+    add_tag(tag)
     try:
         yield
     finally:
         # A tag that stays would cancel the thread's next work with this one.
         with contextlib.suppress(Exception):
-            remove(tag)
+            remove_tag(tag)
 
 
 def cancel_jobs(spark: SparkSession, tag: str) -> None:
@@ -195,7 +196,7 @@ def cancel_jobs(spark: SparkSession, tag: str) -> None:
 
 @contextlib.contextmanager
 def act_on_request(is_requested: Callable[[], bool], act: Callable[[], None]) -> Iterator[None]:
-    """Act in another thread, from the moment that ``asked`` says so until the block ends.
+    """Act in another thread, from the moment of the request until the block ends.
 
     Again and again: what is asked to stop may start another job before it hears of it.
     """
@@ -288,6 +289,6 @@ def _tag_methods(spark: SparkSession) -> tuple[Callable[[str], Any], ...]:
     # The session's own tags are known to the thread that set them; the context's to all. Connect
     # has no context.
     if has_bridge(spark):
-        context = spark.sparkContext
-        return context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
+        spark_context = spark.sparkContext
+        return spark_context.addJobTag, spark_context.removeJobTag, spark_context.cancelJobsWithTag
     return spark.addTag, spark.removeTag, spark.interruptTag

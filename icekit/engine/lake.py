@@ -17,7 +17,7 @@ from icekit.common.errors import TableNotFound, nearest
 from icekit.common.sql import Identifier, is_pattern, matches, parse_identifier
 from icekit.common.waiting import within
 from icekit.engine import interrupting
-from icekit.engine.bridge import iceberg_version, in_catalog
+from icekit.engine.bridge import iceberg_version, temporary_catalog
 from icekit.engine.cluster import SESSION_SETTINGS
 from icekit.engine.column_types import Engine
 from icekit.engine.profiles import profile
@@ -53,14 +53,14 @@ class Lake:
     def __init__(
         self,
         name: str,
-        conf: SparkCatalogConf | None,
+        catalog_conf: SparkCatalogConf | None,
         tables: Tables,
-        borrowed: SparkSession | None = None,
+        borrowed_session: SparkSession | None = None,
     ) -> None:
         self.name = name
         self.tables = tables
-        self._conf = conf
-        self._borrowed = borrowed
+        self._conf = catalog_conf
+        self._borrowed = borrowed_session
         #: Whether Spark, if this lake starts it, is for one command on little data.
         self.is_small_work = False
         #: Whether it is for one command whose heavy work is that of Python's workers.
@@ -74,23 +74,34 @@ class Lake:
     @classmethod
     def connect(cls, catalog: str | None = None, *, spark: SparkSession | None = None) -> Self:
         """Connect as :func:`icekit.connect` does."""
-        name = catalog or EMBEDDED
-        borrowed = _borrowed_session(spark)
-        if borrowed is not None:
-            is_session_needed = spark is not None or _has_own_catalog(borrowed, name)
+        catalog_name = catalog or EMBEDDED
+        borrowed_session = _borrowed_session(spark)
+        if borrowed_session is not None:
+            is_session_needed = spark is not None or _has_own_catalog(
+                borrowed_session, catalog_name
+            )
             if is_session_needed:
                 remedy = "Use a session of that, or leave it out."
-                require_runtime(borrowed.version, "session", remedy)
-            elif not has_runtime(borrowed.version):
+                require_runtime(borrowed_session.version, "session", remedy)
+            elif not has_runtime(borrowed_session.version):
                 # Other work's; what needs no Spark goes on without it.
-                borrowed = None
-        if borrowed is not None and _has_own_catalog(borrowed, name):
-            return cls(name, None, SessionTables(name, borrowed), borrowed)
-        if name == EMBEDDED:
+                borrowed_session = None
+        if borrowed_session is not None and _has_own_catalog(borrowed_session, catalog_name):
+            return cls(
+                catalog_name, None, SessionTables(catalog_name, borrowed_session), borrowed_session
+            )
+        if catalog_name == EMBEDDED:
             tables = EmbeddedTables(embedded_path())
-            return cls(name, spark_conf(name, tables.properties), tables, borrowed)
-        properties = profile(name, EMBEDDED)
-        return cls(name, spark_conf(name, properties), ProfileTables(name, properties), borrowed)
+            return cls(
+                catalog_name, spark_conf(catalog_name, tables.properties), tables, borrowed_session
+            )
+        profile_properties = profile(catalog_name, EMBEDDED)
+        return cls(
+            catalog_name,
+            spark_conf(catalog_name, profile_properties),
+            ProfileTables(catalog_name, profile_properties),
+            borrowed_session,
+        )
 
     def __repr__(self) -> str:
         return f"Lake({self.name!r}, {self.tables})"
@@ -118,10 +129,10 @@ class Lake:
         """
         if self._borrowed is None:
             return Engine(SPARK, ICEBERG)
-        iceberg = ""
+        session_iceberg = ""
         with contextlib.suppress(Exception):  # no Iceberg in the session, or not yet
-            iceberg = iceberg_version(self._borrowed, self.name)
-        return Engine(".".join(self._borrowed.version.split(".")[:2]), iceberg)
+            session_iceberg = iceberg_version(self._borrowed, self.name)
+        return Engine(".".join(self._borrowed.version.split(".")[:2]), session_iceberg)
 
     @property
     def spark_is_running(self) -> bool:
@@ -134,8 +145,8 @@ class Lake:
         """
         if self._borrowed is None:
             return None
-        settings = {k: self._borrowed.conf.get(k, None) for k in SESSION_SETTINGS}
-        return {k: str(v) for k, v in settings.items() if v is not None}
+        session_settings = {k: self._borrowed.conf.get(k, None) for k in SESSION_SETTINGS}
+        return {k: str(v) for k, v in session_settings.items() if v is not None}
 
     def identifier(self, table: str | Identifier) -> Identifier:
         """Parse a table name, of which a leading catalog name is removed; an identifier stays as it
@@ -143,8 +154,8 @@ class Lake:
         """
         if not isinstance(table, str):
             return table
-        parts = parse_identifier(table)
-        return parts[1:] if len(parts) > 2 and parts[0] == self.name else parts
+        name_parts = parse_identifier(table)
+        return name_parts[1:] if len(name_parts) > 2 and name_parts[0] == self.name else name_parts
 
     def match(
         self, patterns: Iterable[str], unmatched: list[str] | None = None
@@ -156,16 +167,16 @@ class Lake:
         :class:`~icekit.common.errors.TableNotFound`. With a list for them, sentences about such
         globs are added to it, and the method raises only if nothing at all was found.
         """
-        names: dict[Identifier, None] = {}
+        matched_names: dict[Identifier, None] = {}
         unmatched_sentences: list[str] = []
         all_names: list[Identifier] | None = None
         for pattern in patterns:
             if not is_pattern(pattern):
-                names[self.identifier(pattern)] = None
+                matched_names[self.identifier(pattern)] = None
                 continue
             all_names = self.tables.names() if all_names is None else all_names
             matching_names = [name for name in all_names if matches(pattern, name, self.name)]
-            names.update(dict.fromkeys(matching_names))
+            matched_names.update(dict.fromkeys(matching_names))
             if not matching_names:
                 suggestion = nearest(pattern, {f"{name[0]}.*" for name in all_names})
                 unmatched_sentences.append(
@@ -173,9 +184,9 @@ class Lake:
                 )
         if unmatched is not None:
             unmatched += unmatched_sentences
-        if unmatched_sentences and (unmatched is None or not names):
+        if unmatched_sentences and (unmatched is None or not matched_names):
             raise TableNotFound(" ".join(unmatched_sentences))
-        return list(names)
+        return list(matched_names)
 
     def sql_name(self, table: Identifier) -> Identifier:
         """The identifier with the catalog in front, as Spark SQL wants it."""
@@ -199,15 +210,15 @@ def embedded_path() -> Path:
     return Path(os.environ.get("ICEKIT_LAKE") or "lake").expanduser().resolve()
 
 
-def _borrowed_session(given_session: SparkSession | None) -> SparkSession | None:
+def _borrowed_session(requested_session: SparkSession | None) -> SparkSession | None:
     """The session that is given, or else is running, unless icekit started it."""
     # Importing the module takes a tenth of the time of a look.
-    is_loaded = sys.modules.get("pyspark") is not None
-    if given_session is None and not is_loaded and not os.environ.get("SPARK_REMOTE"):
+    is_pyspark_loaded = sys.modules.get("pyspark") is not None
+    if requested_session is None and not is_pyspark_loaded and not os.environ.get("SPARK_REMOTE"):
         return None
     from icekit.engine import session
 
-    running_session = given_session or session.running_session()
+    running_session = requested_session or session.running_session()
     return (
         None
         if running_session is None or session.is_own_session(running_session)
@@ -215,9 +226,9 @@ def _borrowed_session(given_session: SparkSession | None) -> SparkSession | None
     )
 
 
-def _has_own_catalog(spark: SparkSession, name: str) -> bool:
+def _has_own_catalog(spark: SparkSession, catalog_name: str) -> bool:
     """Tell whether the session has a catalog of that name which icekit has not put there."""
-    setting_prefix = f"spark.sql.catalog.{name}"
+    setting_prefix = f"spark.sql.catalog.{catalog_name}"
     return (
         spark.conf.get(setting_prefix, None) is not None
         and spark.conf.get(f"{setting_prefix}.{ADDED}", None) is None
@@ -229,11 +240,11 @@ def session_in_catalog(lake: Lake) -> Iterator[SparkSession]:
     """The session, with the lake's catalog as the current one for a while, so that names in a
     statement are found where they are meant.
     """
-    with in_catalog(lake.spark, lake.name):
+    with temporary_catalog(lake.spark, lake.name):
         yield lake.spark
 
 
-class _Timed:
+class _TimedLake:
     """A lake for one piece of work: what its thread does in Spark through it ends with ``stop``."""
 
     def __init__(self, lake: Lake) -> None:
@@ -261,16 +272,16 @@ def run_in_time(lake: Lake, seconds: float | None, work: Callable[[Any], T]) -> 
     the work gets no Spark any more. Work without Spark cannot be stopped: its thread is left
     behind, and ends with what it was waiting for or with the process.
     """
-    timed = _Timed(lake)
+    timed_lake = _TimedLake(lake)
 
     def timed_work() -> T:
-        with timed.until_done:
-            return work(timed)
+        with timed_lake.until_done:
+            return work(timed_lake)
 
     try:
         return within(seconds, timed_work)
     finally:
-        timed.stop.set()
+        timed_lake.stop.set()
 
 
 #: Seconds that Spark is given to stop when the process was asked to end; its JVM goes with the

@@ -19,7 +19,7 @@ CONTENT = "data_file.content + 0"
 
 
 def metadata_table(
-    spark: SparkSession, table: Identifier, name: str, snapshot_id: int | None = None
+    spark: SparkSession, table: Identifier, metadata_name: str, snapshot_id: int | None = None
 ) -> DataFrame:
     """A metadata table (``entries``, ``all_files`` …) of a table that is named with its catalog;
     ``snapshot_id`` reads that snapshot.
@@ -27,22 +27,24 @@ def metadata_table(
     First refreshes the session catalog's cache: a stale copy of the table does not
     know a newer snapshot, and Iceberg then reads ``VERSION AS OF`` as empty, without an error.
     """
-    return spark.sql(f"SELECT * FROM {metadata_table_sql(spark, table, name, snapshot_id)}")
+    return spark.sql(
+        f"SELECT * FROM {metadata_table_sql(spark, table, metadata_name, snapshot_id)}"
+    )
 
 
 def metadata_table_sql(
-    spark: SparkSession, table: Identifier, name: str, snapshot_id: int | None = None
+    spark: SparkSession, table: Identifier, metadata_name: str, snapshot_id: int | None = None
 ) -> str:
     """SQL for what :func:`metadata_table` reads, refreshed now; for a statement that is run at
     once.
     """
     spark.sql(f"REFRESH TABLE {identifier(*table)}")
-    if any("." in part for part in table):
+    if any("." in name_part for name_part in table):
         # Iceberg's CachingCatalog takes the dot for a namespace's, and keeps the metadata tables of
         # a table that was refreshed.
-        spark.sql(f"REFRESH TABLE {identifier(*table, name)}")
+        spark.sql(f"REFRESH TABLE {identifier(*table, metadata_name)}")
     version_clause = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
-    return f"{identifier(*table, name)}{version_clause}"
+    return f"{identifier(*table, metadata_name)}{version_clause}"
 
 
 def frame_of_paths(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
@@ -50,7 +52,7 @@ def frame_of_paths(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
     return spark.createDataFrame([(path,) for path in paths], "file_path string")
 
 
-def sample_paths(files: DataFrame, most_paths: int) -> list[str]:
+def sample_paths(files: DataFrame, max_paths: int) -> list[str]:
     """At most this many of the paths in ``file_path``, in the order of a hash, so that each run
     takes the same ones.
     """
@@ -58,7 +60,7 @@ def sample_paths(files: DataFrame, most_paths: int) -> list[str]:
         str(row[0])
         for row in files.selectExpr("file_path", "xxhash64(file_path) AS h")
         .orderBy("h", "file_path")
-        .limit(most_paths)
+        .limit(max_paths)
         .collect()
     ]
 
@@ -72,6 +74,8 @@ def with_lengths(spark: SparkSession, table: Identifier, files: DataFrame) -> Da
     """
     from pyspark.sql import DataFrame
 
-    loaded = load_table(spark, table)
-    plan = java_object(spark, loaded, "Lengths", loaded).of(files._jdf.queryExecution().analyzed())
-    return DataFrame(sql_package(spark).Dataset.ofRows(spark._jsparkSession, plan), spark)
+    iceberg_table = load_table(spark, table)
+    lengths_plan = java_object(spark, iceberg_table, "Lengths", iceberg_table).of(
+        files._jdf.queryExecution().analyzed()
+    )
+    return DataFrame(sql_package(spark).Dataset.ofRows(spark._jsparkSession, lengths_plan), spark)

@@ -38,13 +38,13 @@ class Packed:
 
     def __str__(self) -> str:
         files_by_kind = self.contents.file_counts
-        kind_counts = ", ".join(
-            f"{number:,} {kind}" for kind, number in files_by_kind.most_common()
+        kinds_text = ", ".join(
+            f"{file_count:,} {kind}" for kind, file_count in files_by_kind.most_common()
         )
         data_note = "with its data" if self.has_data else "metadata only, no row of data"
         lines = [
             f"{display_name(self.table)} → {self.file}: {size(self.size_in_bytes)}, {data_note}",
-            f"  {count(files_by_kind.total(), 'file')}: {kind_counts}",
+            f"  {count(files_by_kind.total(), 'file')}: {kinds_text}",
         ]
         if missing_paths := self.contents.missing_paths:
             lines.append(
@@ -74,13 +74,13 @@ class Unpacked:
         return f"icekit look {shlex.quote(display_name(self.table))}"
 
     def __str__(self) -> str:
-        name = display_name(self.table)
+        table_name = display_name(self.table)
         missing_note = (
             ""
             if self.has_data
             else " without its data files: look and plan work, a scan or a compaction fails"
         )
-        return f"{name} is in the embedded lake{missing_note}."
+        return f"{table_name} is in the embedded lake{missing_note}."
 
 
 def pack(
@@ -99,18 +99,18 @@ def pack(
     and texts. Raises :class:`~icekit.common.errors.ParameterError` for a file that exists, and
     :class:`~icekit.iceberg.relocation.RelocationRefused` for a table that cannot be packed.
     """
-    name = lake.identifier(table)
-    source = lake.tables.source(name)
+    table_name = lake.identifier(table)
+    table_source = lake.tables.source(table_name)
     with PackWriter(file) as writer:
         contents = writer.add(
-            name,
-            source.metadata_location,
-            source.read,
+            table_name,
+            table_source.metadata_location,
+            table_source.read,
             with_data=data,
             redact=redact,
             report_progress=progress,
         )
-    return Packed(name, file, contents, data, redact, file.stat().st_size)
+    return Packed(table_name, file, contents, data, redact, file.stat().st_size)
 
 
 def unpack(lake: Lake, file: Path, name: str | Identifier = "") -> tuple[Unpacked, ...]:
@@ -129,7 +129,9 @@ def unpack(lake: Lake, file: Path, name: str | Identifier = "") -> tuple[Unpacke
             new_name = parse_identifier(name) if isinstance(name, str) else name
             tables_by_name = {new_name: archive.tables[0]}
         unpack_into(lake, archive, tables_by_name)
-    return tuple(Unpacked(table, entry.has_data) for table, entry in tables_by_name.items())
+    return tuple(
+        Unpacked(table, packed_table.has_data) for table, packed_table in tables_by_name.items()
+    )
 
 
 def unpack_into(
@@ -143,32 +145,34 @@ def unpack_into(
     """Unpack tables under their names into the embedded lake: all files first, then the catalog's
     rows. A table of that name is replaced with ``replace``, and refused without.
     """
-    tables = lake.tables
-    if not isinstance(tables, EmbeddedTables):
+    embedded_tables = lake.tables
+    if not isinstance(embedded_tables, EmbeddedTables):
         raise ParameterError(
             f"Tables are unpacked into the embedded lake, not into catalog {lake.name!r}. Leave "
             "out --catalog."
         )
-    existing_names = tables.existing_names()
-    for name in tables_by_name:
-        if len(name) < 2:
-            raise ParameterError(f"{display_name(name)} has no namespace; write db.table.")
-        if name in existing_names and not replace:
+    existing_names = embedded_tables.existing_names()
+    for table_name in tables_by_name:
+        if len(table_name) < 2:
+            raise ParameterError(f"{display_name(table_name)} has no namespace; write db.table.")
+        if table_name in existing_names and not replace:
             raise ParameterError(
-                f"{display_name(name)} exists in the lake {tables.path}. Give another name with "
-                "--name."
+                f"{display_name(table_name)} exists in the lake {embedded_tables.path}. Give "
+                "another name with --name."
             )
-    archive.check_space(tables_by_name.values(), tables.path)
-    for name, table in tables_by_name.items():
-        location = archive.unpack(table, table_folder(tables.path, name), replace=replace)
-        tables.register(lake.name, {name: location}, replace=replace)
+    archive.check_space(tables_by_name.values(), embedded_tables.path)
+    for table_name, packed_table in tables_by_name.items():
+        metadata_location = archive.unpack(
+            packed_table, table_folder(embedded_tables.path, table_name), replace=replace
+        )
+        embedded_tables.register(lake.name, {table_name: metadata_location}, replace=replace)
         if lake.spark_is_running:
-            lake.spark.sql(f"REFRESH TABLE {identifier(lake.name, *name)}")
+            lake.spark.sql(f"REFRESH TABLE {identifier(lake.name, *table_name)}")
         if progress:
-            progress(name)
+            progress(table_name)
 
 
-def table_folder(lake_path: Path, name: Identifier) -> Path:
+def table_folder(lake_path: Path, table_name: Identifier) -> Path:
     """The folder of a table in the embedded lake; no part of a name leads out of it."""
-    parts = [re.sub(r"[^\w.-]|^\.+", "_", part) for part in name]
-    return lake_path.joinpath("warehouse", *parts)
+    folder_names = [re.sub(r"[^\w.-]|^\.+", "_", name_part) for name_part in table_name]
+    return lake_path.joinpath("warehouse", *folder_names)

@@ -81,16 +81,16 @@ class PlannedScan:
     seconds: float = 0.0
 
 
-def filter_expression(spark: SparkSession, name: Identifier, where: str) -> Any:
-    """A ``where`` converted to an Iceberg expression as Iceberg's procedures do; ``name`` has its
-    catalog.
+def filter_expression(spark: SparkSession, table_name: Identifier, where: str) -> Any:
+    """A ``where`` converted to an Iceberg expression as Iceberg's procedures do; ``table_name`` has
+    its catalog.
     """
     jvm: Any = spark._jvm
     converter = jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
-    resolved = converter.collectResolvedSparkExpression(
-        spark._jsparkSession, identifier(*name), where
+    spark_expression = converter.collectResolvedSparkExpression(
+        spark._jsparkSession, identifier(*table_name), where
     )
-    return converter.convertToIcebergExpression(resolved)
+    return converter.convertToIcebergExpression(spark_expression)
 
 
 def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) -> PlannedScan:
@@ -100,18 +100,22 @@ def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) 
     ``where`` is SQL that Iceberg accepts as a filter; errors are Spark's own.
     """
     jvm: Any = spark._jvm
-    loaded = load_latest_table(spark, table)
-    reporter = jvm.org.apache.iceberg.metrics.InMemoryMetricsReporter()
-    scan = loaded.newScan().caseSensitive(is_case_sensitive(spark)).metricsReporter(reporter)
+    iceberg_table = load_latest_table(spark, table)
+    metrics_reporter = jvm.org.apache.iceberg.metrics.InMemoryMetricsReporter()
+    scan = (
+        iceberg_table.newScan()
+        .caseSensitive(is_case_sensitive(spark))
+        .metricsReporter(metrics_reporter)
+    )
     if where is not None:
         scan = scan.filter(filter_expression(spark, table, where))
     start_time = time.monotonic()
     # Planned by counting them in Java: none of the files comes over the bridge.
-    tasks = scan.planFiles()
-    jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.size(tasks)
-    tasks.close()
-    seconds = time.monotonic() - start_time
-    scan_report = reporter.scanReport()
+    scan_tasks = scan.planFiles()
+    jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.size(scan_tasks)
+    scan_tasks.close()
+    planning_seconds = time.monotonic() - start_time
+    scan_report = metrics_reporter.scanReport()
     if scan_report is None:
         # A table without a snapshot is not planned at all.
         return PlannedScan(0, 0, 0)
@@ -121,44 +125,49 @@ def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) 
         int(scan_metrics.totalFileSizeInBytes().value()),
         int(scan_metrics.resultDeleteFiles().value()),
         int(scan_metrics.scannedDataManifests().value()),
-        seconds,
+        planning_seconds,
     )
 
 
 @frozen
 class RewriteGroups:
     """The groups that Iceberg's planner makes of the files of a rewrite, a Java list;
-    ``left_out_count`` is the number of groups of files of older specs, which its filter also
+    ``left_out_group_count`` is the number of groups of files of older specs, which its filter also
     selects.
 
-    ``java`` counts what comes of the groups, and ``planner`` has the bounds of their files.
+    ``java_rewrites`` counts what comes of the groups, and ``planner`` has the bounds of their
+    files.
     """
 
     groups: Any
-    left_out_count: int
-    java: Any
+    left_out_group_count: int
+    java_rewrites: Any
     planner: Any
 
     def rollup(self, *, keeps_order: bool) -> PlannedRewrite:
         """Add up the groups; ``keeps_order`` is for a rewrite that does not sort."""
         largest_file_bytes = self.planner.maxFileSize()
-        totals = json.loads(str(self.java.rolledUp(self.groups, keeps_order, largest_file_bytes)))
-        moved_files = tuple(MovedFiles(*row) for row in totals.pop("moved"))
-        return PlannedRewrite(files_out=totals.pop("written"), moved=moved_files, **totals)
+        rollup_totals = json.loads(
+            str(self.java_rewrites.rolledUp(self.groups, keeps_order, largest_file_bytes))
+        )
+        moved_files = tuple(MovedFiles(*row) for row in rollup_totals.pop("moved"))
+        return PlannedRewrite(
+            files_out=rollup_totals.pop("written"), moved=moved_files, **rollup_totals
+        )
 
-    def ranges(self, most_files: int) -> dict[str, Any]:
+    def ranges(self, max_files: int) -> dict[str, Any]:
         """The bounds of some files before and after the rewrite, as ``OrderedPlanner.ranges`` gives
         them.
         """
         ranges: dict[str, Any] = json.loads(
-            str(self.planner.ranges(self.java, self.groups, most_files))
+            str(self.planner.ranges(self.java_rewrites, self.groups, max_files))
         )
         return ranges
 
 
 def plan_rewrite(
     spark: SparkSession,
-    name: Identifier,
+    table_name: Identifier,
     table: Any,
     snapshot: Any,
     options: Mapping[str, str],
@@ -181,22 +190,22 @@ def plan_rewrite(
         table,
         "OrderedPlanner",
         table,
-        _filter_or_all(spark, name, where),
+        _filter_or_all(spark, table_name, where),
         snapshot,
         is_case_sensitive(spark),
         file_order_column,
         list(bounds_columns),
     )
-    rewrites = java_object(spark, table, "Rewrites", table)
-    plan = _plan_with_options(planner, options)
-    groups = rewrites.groups(plan.groups(), stays_in_spec)
-    left_out_count = int(plan.totalGroupCount()) - int(groups.size())
-    return RewriteGroups(groups, left_out_count, rewrites, planner)
+    java_rewrites = java_object(spark, table, "Rewrites", table)
+    rewrite_plan = _plan_with_options(planner, options)
+    file_groups = java_rewrites.groups(rewrite_plan.groups(), stays_in_spec)
+    left_out_group_count = int(rewrite_plan.totalGroupCount()) - int(file_groups.size())
+    return RewriteGroups(file_groups, left_out_group_count, java_rewrites, planner)
 
 
 def plan_rewrite_of_deletes(
     spark: SparkSession,
-    name: Identifier,
+    table_name: Identifier,
     table: Any,
     options: Mapping[str, str],
     *,
@@ -205,44 +214,52 @@ def plan_rewrite_of_deletes(
     """What Iceberg's planner takes of the position delete files, and what their bytes come to; as
     :func:`plan_rewrite` does.
     """
-    group_count = file_count = total_bytes = output_count = largest_group_bytes = 0
-    for group in elements(deletes_plan(spark, name, table, options, where=where).groups()):
-        size = int(group.inputFilesSizeInBytes())
+    group_count = file_count = total_bytes = output_file_count = largest_group_bytes = 0
+    for file_group in elements(
+        deletes_plan(spark, table_name, table, options, where=where).groups()
+    ):
+        group_bytes = int(file_group.inputFilesSizeInBytes())
         group_count += 1
-        file_count += int(group.inputFileNum())
-        total_bytes += size
-        output_count += int(group.expectedOutputFiles())
-        largest_group_bytes = max(largest_group_bytes, size)
+        file_count += int(file_group.inputFileNum())
+        total_bytes += group_bytes
+        output_file_count += int(file_group.expectedOutputFiles())
+        largest_group_bytes = max(largest_group_bytes, group_bytes)
     return PlannedRewrite(
-        group_count, file_count, total_bytes, output_count, largest_group_bytes=largest_group_bytes
+        group_count,
+        file_count,
+        total_bytes,
+        output_file_count,
+        largest_group_bytes=largest_group_bytes,
     )
 
 
 def deletes_plan(
     spark: SparkSession,
-    name: Identifier,
+    table_name: Identifier,
     table: Any,
     options: Mapping[str, str],
     *,
     where: str | None,
 ) -> Any:
     """Iceberg's own plan of a rewrite of position delete files."""
-    iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
-    planner = iceberg.actions.BinPackRewritePositionDeletePlanner(
-        table, _filter_or_all(spark, name, where), is_case_sensitive(spark)
+    iceberg_package: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
+    planner = iceberg_package.actions.BinPackRewritePositionDeletePlanner(
+        table, _filter_or_all(spark, table_name, where), is_case_sensitive(spark)
     )
     return _plan_with_options(planner, options)
 
 
-def _filter_or_all(spark: SparkSession, name: Identifier, where: str | None) -> Any:
+def _filter_or_all(spark: SparkSession, table_name: Identifier, where: str | None) -> Any:
     if where is not None:
-        return filter_expression(spark, name, where)
+        return filter_expression(spark, table_name, where)
     return spark._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()  # type: ignore[union-attr]
 
 
 def _plan_with_options(planner: Any, options: Mapping[str, str]) -> Any:
-    valid_options = {str(option) for option in elements(planner.validOptions())}
-    planner.init({key: value for key, value in options.items() if key in valid_options})
+    valid_options = {str(option_name) for option_name in elements(planner.validOptions())}
+    planner.init(
+        {key: option_value for key, option_value in options.items() if key in valid_options}
+    )
     return planner.plan()
 
 
@@ -254,12 +271,12 @@ def partitions_with_files_up_to(
     """
     jvm: Any = spark._jvm
     object_class = jvm.java.lang.Class.forName("java.lang.Object")
-    for group in elements(groups):
+    for file_group in elements(groups):
         if any(
             int(task.file().fileSequenceNumber() or 0) <= sequence_number
-            for task in elements(group.fileScanTasks())
+            for task in elements(file_group.fileScanTasks())
         ):
-            partition = group.info().partition()
+            partition = file_group.info().partition()
             yield tuple(str(partition.get(i, object_class)) for i in range(int(partition.size())))
 
 
@@ -269,14 +286,16 @@ def query_execution(spark: SparkSession, sql: str, *, is_planned: bool = True) -
     Raises :class:`~icekit.common.errors.StatementRefused` for what Spark cannot analyse or plan.
     """
     jvm: Any = spark._jvm
-    state = spark._jsparkSession.sessionState()
+    session_state = spark._jsparkSession.sessionState()
     with refuse_on_error("plan", "Fix the statement, or the tables that it reads."):
-        skip_commands = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
-        query = state.executePlan(state.sqlParser().parsePlan(sql), skip_commands)
-        query.assertAnalyzed()
+        execution_mode = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+        execution = session_state.executePlan(
+            session_state.sqlParser().parsePlan(sql), execution_mode
+        )
+        execution.assertAnalyzed()
         if is_planned:
-            query.executedPlan()
-    return query
+            execution.executedPlan()
+    return execution
 
 
 @contextlib.contextmanager
@@ -305,7 +324,7 @@ def executed_command_plan(frame: DataFrame) -> Any:
     """The physical plan of the statement that a frame of ``spark.sql`` has run; None where it was
     no command.
     """
-    command = next(
+    command_node = next(
         (
             n
             for n in walk_plan(frame_execution(frame).commandExecuted())
@@ -313,7 +332,7 @@ def executed_command_plan(frame: DataFrame) -> Any:
         ),
         None,
     )
-    return None if command is None else command.commandPhysicalPlan()
+    return None if command_node is None else command_node.commandPhysicalPlan()
 
 
 def is_command(spark: SparkSession, query: Any) -> bool:
@@ -336,10 +355,10 @@ def node_class(node: Any) -> str:
     return str(node.getClass().getSimpleName()).removesuffix("Context")
 
 
-def metric(node: Any, name: str) -> int:
+def metric(node: Any, metric_name: str) -> int:
     """A metric of a node of a plan that was run; 0 where it has none of that name."""
-    value = node.metrics().get(name)
-    return int(value.get().value()) if value.isDefined() else 0
+    metric_option = node.metrics().get(metric_name)
+    return int(metric_option.get().value()) if metric_option.isDefined() else 0
 
 
 def is_scan_of(node: Any, table: Identifier) -> bool:
@@ -347,15 +366,15 @@ def is_scan_of(node: Any, table: Identifier) -> bool:
     if node_class(node) != "BatchScanExec":
         return False
     # What Iceberg calls a table ends with its branch, where one is read.
-    name = str(node.table().name()).replace("`", "")
-    full_name = ".".join(table).replace("`", "")
-    return name == full_name or name.startswith(f"{full_name} ")
+    scanned_name = str(node.table().name()).replace("`", "")
+    table_name = ".".join(table).replace("`", "")
+    return scanned_name == table_name or scanned_name.startswith(f"{table_name} ")
 
 
 def walk_plan(node: Any) -> Iterator[Any]:
     """A plan's nodes from the top down, through what adaptive execution wraps."""
     yield node
-    for child in children(node):
+    for child in child_nodes(node):
         yield from walk_plan(child)
 
 
@@ -363,11 +382,11 @@ def nodes_with_searches(node: Any) -> Iterator[Any]:
     """A plan's nodes, and those of the sub-queries by which a copy-on-write MERGE looks for
     matches.
     """
-    for each in walk_plan(node):
-        yield each
-        if node_class(each) == "BatchScanExec":
-            for search in match_searches(each):
-                yield from nodes_with_searches(search)
+    for plan_node in walk_plan(node):
+        yield plan_node
+        if node_class(plan_node) == "BatchScanExec":
+            for search_plan in match_searches(plan_node):
+                yield from nodes_with_searches(search_plan)
 
 
 def match_searches(scan_node: Any) -> Iterator[Any]:
@@ -380,14 +399,14 @@ def match_searches(scan_node: Any) -> Iterator[Any]:
                 yield runtime_filter.child().plan()
 
 
-def children(node: Any) -> Iterator[Any]:
+def child_nodes(node: Any) -> Iterator[Any]:
     """The nodes right below one, through what adaptive execution wraps."""
-    name = node_class(node)
-    if name == "AdaptiveSparkPlanExec":
+    class_name = node_class(node)
+    if class_name == "AdaptiveSparkPlanExec":
         yield node.executedPlan() if node.isFinalPlan() else node.initialPlan()
-    elif name.endswith("QueryStageExec"):
+    elif class_name.endswith("QueryStageExec"):
         yield node.plan()
-    elif name in {"SubqueryExec", "SubqueryAdaptiveBroadcastExec", "ReusedSubqueryExec"}:
+    elif class_name in {"SubqueryExec", "SubqueryAdaptiveBroadcastExec", "ReusedSubqueryExec"}:
         yield node.child()
     else:
         yield from elements(node.children())

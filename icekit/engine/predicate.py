@@ -33,7 +33,7 @@ LONGEST_PREDICATE = 50_000
 _ALIAS = "icekit_rows"
 
 
-def read_predicate(spark: SparkSession, rows: DataFrame, text: str) -> str:
+def read_predicate(spark: SparkSession, rows: DataFrame, predicate: str) -> str:
     """Check that a text is one boolean expression over the columns of a frame; reads no row, and
     returns the text in parentheses.
 
@@ -50,72 +50,75 @@ def read_predicate(spark: SparkSession, rows: DataFrame, text: str) -> str:
     """
     from py4j.protocol import Py4JNetworkError
 
-    check_text(text)
-    state: Any = spark._jsparkSession.sessionState()
+    check_text(predicate)
+    session_state: Any = spark._jsparkSession.sessionState()
     # In parentheses no name may follow it.
-    condition = f"({text})"
+    condition_sql = f"({predicate})"
     try:
         with quiet_errors():
             # The parser takes the text as an expression, which must be all of it.
-            state.sqlParser().parseExpression(text)
-            dependency = _other_dependency(spark, rows.alias(_ALIAS).where(condition))
+            session_state.sqlParser().parseExpression(predicate)
+            objection = _dependency_objection(spark, rows.alias(_ALIAS).where(condition_sql))
     except Py4JNetworkError:
         raise
     except engine_errors() as error:
-        raise _refused(text, complaint(error).replace(f"`{_ALIAS}`.", "")) from None
-    if dependency:
-        raise _refused(text, dependency)
-    return condition
+        raise _refusal(predicate, complaint(error).replace(f"`{_ALIAS}`.", "")) from None
+    if objection:
+        raise _refusal(predicate, objection)
+    return condition_sql
 
 
-def check_text(text: str) -> None:
+def check_text(predicate: str) -> None:
     """The part of :func:`read_predicate` that needs neither Spark nor a table; raises as that
     does.
     """
-    if not isinstance(text, str):
-        raise _refused(text, "it is not a string")
-    if not text.strip():
-        raise _refused(text, "it is empty")
-    if len(text) > LONGEST_PREDICATE:
-        why = f"it has {len(text):,} characters, and Spark is too slow above {LONGEST_PREDICATE:,}"
-        raise _refused(text, f"{why}; use ranges, or several filters")
-    if re.search(r"--|/\*", unquoted(text)):
-        raise _refused(text, "it has a comment (-- or /*); leave it out")
-    if "${" in text:
+    if not isinstance(predicate, str):
+        raise _refusal(predicate, "it is not a string")
+    if not predicate.strip():
+        raise _refusal(predicate, "it is empty")
+    if len(predicate) > LONGEST_PREDICATE:
+        raise _refusal(
+            predicate,
+            f"it has {len(predicate):,} characters, and Spark is too slow above "
+            f"{LONGEST_PREDICATE:,}; use ranges, or several filters",
+        )
+    if re.search(r"--|/\*", unquoted(predicate)):
+        raise _refusal(predicate, "it has a comment (-- or /*); leave it out")
+    if "${" in predicate:
         why = "Spark replaces ${…} with the value of a setting; write the value itself"
-        raise _refused(text, f"{why}, and a dollar sign in a string as \\u0024")
+        raise _refusal(predicate, f"{why}, and a dollar sign in a string as \\u0024")
 
 
-def _refused(text: object, why: str) -> ParameterError:
+def _refusal(predicate: object, why: str) -> ParameterError:
     return ParameterError(
-        f"The filter {shorten(str(text), 200)!r} cannot be used: {why.rstrip('.')}. "
+        f"The filter {shorten(str(predicate), 200)!r} cannot be used: {why.rstrip('.')}. "
         "Give one condition on columns of the table, such as: id = 7 AND day >= DATE '2026-01-31'."
     )
 
 
-def _other_dependency(spark: SparkSession, filtered: DataFrame) -> str | None:
+def _dependency_objection(spark: SparkSession, filtered_rows: DataFrame) -> str | None:
     """What the value depends on besides the row; None if on nothing."""
     from py4j.protocol import Py4JError
 
-    session: Any = spark
-    plan = frame_execution(filtered).analyzed()
+    any_session: Any = spark
+    analyzed_plan = frame_execution(filtered_rows).analyzed()
     # Columns that only Iceberg has, such as _file, are projected away above it.
-    while node_class(plan) != "Filter":
-        plan = plan.children().apply(0)
-    condition = plan.condition()
-    patterns = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    if condition.containsPattern(patterns.PLAN_EXPRESSION()):
+    while node_class(analyzed_plan) != "Filter":
+        analyzed_plan = analyzed_plan.children().apply(0)
+    condition_expression = analyzed_plan.condition()
+    tree_patterns = any_session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    if condition_expression.containsPattern(tree_patterns.PLAN_EXPRESSION()):
         return "it has a subquery, but a filter may use only the row; write the values instead"
-    if not condition.deterministic():
+    if not condition_expression.deterministic():
         return "its value changes each time it is evaluated, as with rand() and uuid()"
-    for pattern in ("VARIABLE_REFERENCE", "PYTHON_UDF", "SCALA_UDF"):
+    for pattern_name in ("VARIABLE_REFERENCE", "PYTHON_UDF", "SCALA_UDF"):
         # Not every Spark has all of them.
         with contextlib.suppress(Py4JError):
-            if condition.containsPattern(getattr(patterns, pattern)()):
+            if condition_expression.containsPattern(getattr(tree_patterns, pattern_name)()):
                 return (
                     "it has a variable or a function that only this session has; write the value "
                     "instead"
                 )
     # Works out what is constant in it, such as a text compared with a number that is not a number.
-    frame_execution(filtered).optimizedPlan()
+    frame_execution(filtered_rows).optimizedPlan()
     return None

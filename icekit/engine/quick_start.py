@@ -60,67 +60,76 @@ class QuickStart:
     """
 
     def __init__(
-        self, settings: Mapping[str, str], packages: Sequence[str], java: Path, spark: Path
+        self,
+        settings: Mapping[str, str],
+        packages: Sequence[str],
+        java_binary: Path,
+        spark_home: Path,
     ) -> None:
         self.settings = dict(settings)
-        master = settings.get("spark.master", "")
+        spark_master = settings.get("spark.master", "")
         java_options = settings.get(_JAVA_OPTIONS, "")
         self.is_possible = (
-            (master == "local" or master.startswith("local["))
+            (spark_master == "local" or spark_master.startswith("local["))
             and settings.get(_PACKAGES) == ",".join(packages)
-            and not any(settings.get(name) for name in _OWN_JARS)
+            and not any(settings.get(setting_name) for setting_name in _OWN_JARS)
             and not any(
-                word in java_options for word in ("SharedArchiveFile", "ArchiveClasses", "-Xshare")
+                option_word in java_options
+                for option_word in ("SharedArchiveFile", "ArchiveClasses", "-Xshare")
             )
         )
         if not self.is_possible:
             return
         try:
-            resolution_settings = [settings.get(name, "") for name in _RESOLVING]
+            resolution_settings = [settings.get(setting_name, "") for setting_name in _RESOLVING]
             self._prepare(
                 java_options,
-                [str(spark.resolve()), _jar_stamps([str(java.resolve())]), resolution_settings],
+                [
+                    str(spark_home.resolve()),
+                    _jar_stamps([str(java_binary.resolve())]),
+                    resolution_settings,
+                ],
             )
         # A process may have no home, or none that it may read.
         except (OSError, RuntimeError, ValueError, TypeError, LookupError):
             self.is_possible = False
 
-    def _prepare(self, java_options: str, classpath: object) -> None:
-        folder = cache_folder()
-        if os.pathsep in str(folder):
+    def _prepare(self, java_options: str, start_inputs: object) -> None:
+        archive_folder = cache_folder()
+        if os.pathsep in str(archive_folder):
             raise ValueError("the JVM takes a colon for the end of the archive's name")
-        self.jars_file = folder / f"spark-{_digest(classpath)}.json"
+        self.jars_file = archive_folder / f"spark-{_digest(start_inputs)}.json"
         if not self.jars_file.exists():
             return
-        jars = json.loads(self.jars_file.read_text())
-        if jars != _jar_stamps(list(jars)):
+        stamps_by_jar = json.loads(self.jars_file.read_text())
+        if stamps_by_jar != _jar_stamps(list(stamps_by_jar)):
             return
         sharing_options = self._sharing_options(
-            self.jars_file.with_name(f"{self.jars_file.stem}-{_digest(jars)}.jsa")
+            self.jars_file.with_name(f"{self.jars_file.stem}-{_digest(stamps_by_jar)}.jsa")
         )
         del self.settings[_PACKAGES]
         self.settings |= {
-            _CLASS_PATH: os.pathsep.join(jars),
+            _CLASS_PATH: os.pathsep.join(stamps_by_jar),
             _JAVA_OPTIONS: " ".join(filter(None, (java_options, *sharing_options))),
         }
 
-    def _sharing_options(self, archive: Path) -> Sequence[str]:
+    def _sharing_options(self, archive_file: Path) -> Sequence[str]:
         """The JVM's options to use the archive, or to write it when Spark ends."""
-        path = shlex.quote(str(archive))
-        write_options = (f"-XX:ArchiveClassesAtExit={path}", _SILENT)
+        quoted_path = shlex.quote(str(archive_file))
+        write_options = (f"-XX:ArchiveClassesAtExit={quoted_path}", _SILENT)
         try:
-            with archive.open("rb") as file:
+            with archive_file.open("rb") as archive_stream:
                 # The JVM writes the header last.
-                if any(file.read(4)):
-                    os.utime(archive)
-                    return (f"-XX:SharedArchiveFile={path}", _SILENT)
-            if time.time() - archive.stat().st_mtime < _FAILED_SECONDS:
+                if any(archive_stream.read(4)):
+                    os.utime(archive_file)
+                    return (f"-XX:SharedArchiveFile={quoted_path}", _SILENT)
+            if time.time() - archive_file.stat().st_mtime < _FAILED_SECONDS:
                 return ()
-            archive.touch()
+            archive_file.touch()
         except FileNotFoundError:
             try:
                 # Of processes that start together, one writes it.
-                archive.open("x").close()
+                archive_file.open("x").close()
             except FileExistsError:
                 return ()
         return write_options
@@ -129,34 +138,39 @@ class QuickStart:
         """Note which jars the packages of a session resolved to, for the next start; remove
         archives that are of no more use.
         """
-        conf = context.getConf()
+        spark_conf = context.getConf()
         # Spark's own configuration files may name other jars.
         if (
             not self.is_possible
-            or conf.get(_CLASS_PATH, "")
-            or conf.get(_PACKAGES, "") != self.settings.get(_PACKAGES)
+            or spark_conf.get(_CLASS_PATH, "")
+            or spark_conf.get(_PACKAGES, "") != self.settings.get(_PACKAGES)
         ):
             return
         with contextlib.suppress(OSError):
-            paths = [
-                unquote(urlsplit(jar).path) for jar in conf.get("spark.jars", "").split(",") if jar
+            jar_paths = [
+                unquote(urlsplit(jar).path)
+                for jar in spark_conf.get("spark.jars", "").split(",")
+                if jar
             ]
-            if not paths or any(os.pathsep in path for path in paths):
+            if not jar_paths or any(os.pathsep in jar_path for jar_path in jar_paths):
                 return
             self.jars_file.parent.mkdir(parents=True, exist_ok=True)
             temporary_file = self.jars_file.with_suffix(f".{os.getpid()}")
-            temporary_file.write_text(json.dumps(_jar_stamps(paths)))
+            temporary_file.write_text(json.dumps(_jar_stamps(jar_paths)))
             temporary_file.replace(self.jars_file)
-            for archive in self.jars_file.parent.glob("spark-*.jsa"):
-                if time.time() - archive.stat().st_mtime > _UNUSED_SECONDS:
-                    archive.unlink()
+            for archive_file in self.jars_file.parent.glob("spark-*.jsa"):
+                if time.time() - archive_file.stat().st_mtime > _UNUSED_SECONDS:
+                    archive_file.unlink()
 
 
-def _jar_stamps(jars: Sequence[str]) -> dict[str, list[int]]:
+def _jar_stamps(jar_paths: Sequence[str]) -> dict[str, list[int]]:
     """The size of each jar, and when it was written: what the JVM compares as well."""
-    stats = {jar: Path(jar).stat() for jar in jars}
-    return {jar: [stat.st_size, stat.st_mtime_ns] for jar, stat in stats.items()}
+    stat_by_jar = {jar_path: Path(jar_path).stat() for jar_path in jar_paths}
+    return {
+        jar_path: [jar_stat.st_size, jar_stat.st_mtime_ns]
+        for jar_path, jar_stat in stat_by_jar.items()
+    }
 
 
-def _digest(classpath: object) -> str:
-    return hashlib.sha256(json.dumps(classpath).encode()).hexdigest()[:16]
+def _digest(json_value: object) -> str:
+    return hashlib.sha256(json.dumps(json_value).encode()).hexdigest()[:16]

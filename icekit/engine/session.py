@@ -76,50 +76,52 @@ def running_session() -> SparkSession | None:
 
     Raises :class:`~icekit.common.errors.SparkUnavailable` if that server does not answer.
     """
-    if remote := os.environ.get("SPARK_REMOTE"):
-        return _remote_session(remote)
+    if remote_url := os.environ.get("SPARK_REMOTE"):
+        return _remote_session(remote_url)
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
 
 
-def _remote_session(remote: str) -> SparkSession:
+def _remote_session(remote_url: str) -> SparkSession:
     """The session of a Connect server, as PySpark itself takes it from ``SPARK_REMOTE``."""
-    alternative = "or unset SPARK_REMOTE, and icekit starts Spark itself"
-    address, *parameters = remote.split(";")
-    for parameter in parameters:
-        key, _, value = parameter.partition("=")
+    alternative_advice = "or unset SPARK_REMOTE, and icekit starts Spark itself"
+    server_address, *url_parameters = remote_url.split(";")
+    for url_parameter in url_parameters:
+        key, _, parameter_value = url_parameter.partition("=")
         # PySpark repeats a parameter that is no pair, which may be a token without its name.
-        remember({key: value} if value else {"token": parameter})
-    server = urlsplit(address)
+        remember({key: parameter_value} if parameter_value else {"token": url_parameter})
+    server_url = urlsplit(server_address)
     with contextlib.suppress(ValueError):  # of a wrong port, which PySpark's client refuses
-        host = server.hostname or ""
-        port = server.port or 15002
+        host = server_url.hostname or ""
+        port = server_url.port or 15002
         try:
             # PySpark's client tries for minutes.
-            if server.scheme == "sc":
+            if server_url.scheme == "sc":
                 socket.create_connection((host, port), timeout=10).close()
         except OSError:
             raise SparkUnavailable(
                 f"No Spark Connect server answers at {host}:{port} (SPARK_REMOTE). Start it, "
-                f"{alternative}."
+                f"{alternative_advice}."
             ) from None
     try:
         from pyspark.sql import SparkSession
 
-        session: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
-        version = session.version
+        session: SparkSession = SparkSession.builder.remote(remote_url).getOrCreate()
+        server_version = session.version
     except Exception as error:
         raise SparkUnavailable(
             f"Spark Connect gives no session (SPARK_REMOTE): {reason(error)}. Check the address, "
-            f"its token and the packages (`pip install 'icekit[connect]'`), {alternative}."
+            f"its token and the packages (`pip install 'icekit[connect]'`), {alternative_advice}."
         ) from None
-    require_runtime(version, "Connect server (SPARK_REMOTE)", f"Use another one, {alternative}.")
+    require_runtime(
+        server_version, "Connect server (SPARK_REMOTE)", f"Use another one, {alternative_advice}."
+    )
     return session
 
 
 def own_session(
-    conf: SparkCatalogConf, *, small_work: bool = False, light_work: bool = False
+    catalog_conf: SparkCatalogConf, *, small_work: bool = False, light_work: bool = False
 ) -> SparkSession:
     """Start icekit's session with a catalog in it, or add the catalog to the one started;
     ``small_work`` is for one command on little data, and ``light_work`` for one whose heavy work is
@@ -135,29 +137,37 @@ def own_session(
     with _starting:
         # A session that is kept may get larger work later.
         if _is_session_kept or not (small_work or light_work):
-            return _own_session(conf, {})
-        return _own_session(conf, _SMALL_WORK if small_work else _LIGHT_COMPILATION)
+            return _own_session(catalog_conf, {})
+        return _own_session(catalog_conf, _SMALL_WORK if small_work else _LIGHT_COMPILATION)
 
 
-def _own_session(conf: SparkCatalogConf, extra_settings: Mapping[str, str]) -> SparkSession:
+def _own_session(catalog_conf: SparkCatalogConf, extra_settings: Mapping[str, str]) -> SparkSession:
     global _own_spark
     if _own_spark is not None and _is_alive(_own_spark):
-        add_catalog(_own_spark, conf)
+        add_catalog(_own_spark, catalog_conf)
         return _own_spark
     require("pyspark", "This")
-    settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages, extra_settings)
-    remember({**_file_settings(), **settings})
+    spark_settings = own_settings(
+        os.environ.get("ICEKIT_SPARK_CONF", ""), catalog_conf.packages, extra_settings
+    )
+    remember({**_file_settings(), **spark_settings})
     remedy = f"Run `pip install 'pyspark=={NEWEST_SPARK}.*'`."
     require_runtime(spark_version(), "installation", remedy)
-    java = require_java()
+    java_path = require_java()
     import pyspark
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    quick_start = QuickStart(settings, conf.packages, java, Path(pyspark.__file__).parent)
-    settings = quick_start.settings
-    public_settings = [(key, value) for key, value in settings.items() if not is_masked(key, value)]
+    quick_start = QuickStart(
+        spark_settings, catalog_conf.packages, java_path, Path(pyspark.__file__).parent
+    )
+    spark_settings = quick_start.settings
+    public_settings = [
+        (key, setting_value)
+        for key, setting_value in spark_settings.items()
+        if not is_masked(key, setting_value)
+    ]
     # Java's notes on the vector module and native Hadoop, Ivy's listing.
     with (
         report_waiting("starting Spark", at_once=True),
@@ -169,34 +179,42 @@ def _own_session(conf: SparkCatalogConf, extra_settings: Mapping[str, str]) -> S
             # socket.
             if SparkContext._gateway is None:
                 threading.Thread(target=_import_ahead, daemon=True).start()
-                gateway = launch_gateway(
+                jvm_gateway = launch_gateway(
                     SparkConf(loadDefaults=False).setAll(public_settings), jvm_streams()
                 )  # type: ignore[no-untyped-call]
-                SparkContext._ensure_initialized(gateway=gateway)
-            context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
-            jvm: Any = context._jvm
-            vars(jvm).update({name: getattr(jvm, name) for name in _NAMES})
+                SparkContext._ensure_initialized(gateway=jvm_gateway)
+            spark_context = SparkContext.getOrCreate(
+                SparkConf().setAll(list(spark_settings.items()))
+            )
+            jvm: Any = spark_context._jvm
+            vars(jvm).update({jvm_name: getattr(jvm, jvm_name) for jvm_name in _NAMES})
             try:
-                check_settings(jvm, {key: str(value) for key, value in context.getConf().getAll()})
+                check_settings(
+                    jvm,
+                    {
+                        key: str(setting_value)
+                        for key, setting_value in spark_context.getConf().getAll()
+                    },
+                )
             except SparkUnavailable:
-                context.stop()
+                spark_context.stop()
                 raise
-            builder: SparkSession.Builder = SparkSession.Builder()
-            for key, value in settings.items():
-                builder = builder.config(key, value)
-            _own_spark = builder.getOrCreate()
-            quick_start.record_jars(context)
+            session_builder: SparkSession.Builder = SparkSession.Builder()
+            for key, setting_value in spark_settings.items():
+                session_builder = session_builder.config(key, setting_value)
+            _own_spark = session_builder.getOrCreate()
+            quick_start.record_jars(spark_context)
         except SparkUnavailable:
             raise
         except Exception as error:
-            output = scrub(log.read_text(errors="replace"))
-            error.add_note(output)  # in the trace of --debug
+            start_output = scrub(log.read_text(errors="replace"))
+            error.add_note(start_output)  # in the trace of --debug
             raise SparkUnavailable(
-                f"Spark did not start: {_start_failure(output) or type(error).__name__}. Check "
-                "Java (17 to 22), that Maven packages can be fetched, and ICEKIT_SPARK_CONF, then "
-                "try again."
+                f"Spark did not start: {_start_failure(start_output) or type(error).__name__}. "
+                "Check Java (17 to 22), that Maven packages can be fetched, and ICEKIT_SPARK_CONF, "
+                "then try again."
             ) from None
-    add_catalog(_own_spark, conf)
+    add_catalog(_own_spark, catalog_conf)
     return _own_spark
 
 
@@ -212,41 +230,48 @@ def _file_settings() -> dict[str, str]:
     """The settings of Spark's own file, ``spark-defaults.conf``, as far as it can be read: the JVM
     reads it itself.
     """
-    home = os.environ.get("SPARK_HOME") or Path(require("pyspark", "This").origin or "").parent
-    folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"))
+    spark_home = (
+        os.environ.get("SPARK_HOME") or Path(require("pyspark", "This").origin or "").parent
+    )
+    conf_folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(spark_home, "conf"))
     try:
-        text = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8", errors="replace")
+        conf_text = Path(conf_folder, "spark-defaults.conf").read_text(
+            encoding="utf-8", errors="replace"
+        )
     except OSError:
         return {}
-    return dict(re.findall(r"^[ \t]*([^\s=:#!][^\s=:]*)[ \t]*[=: \t][ \t]*(\S.*?)\s*$", text, re.M))
+    return dict(
+        re.findall(r"^[ \t]*([^\s=:#!][^\s=:]*)[ \t]*[=: \t][ \t]*(\S.*?)\s*$", conf_text, re.M)
+    )
 
 
 def own_settings(
-    text: str,
+    conf_text: str,
     packages: Sequence[str] = (),
-    settings_given: Mapping[str, str] = MappingProxyType({}),
+    extra_settings: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """The settings of icekit's own session with these packages, and ``more``; ``text`` is
+    """The settings of icekit's own session with these packages and ``extra_settings``;
+    ``conf_text`` is
     ``ICEKIT_SPARK_CONF``.
     """
-    usage = (
+    usage_sentence = (
         "ICEKIT_SPARK_CONF must be key=value pairs, separated by spaces and quoted as in a shell"
     )
     try:
-        pairs = [pair.partition("=") for pair in shlex.split(text)]
+        setting_pairs = [setting_pair.partition("=") for setting_pair in shlex.split(conf_text)]
     except ValueError as error:
-        raise SparkUnavailable(f"{usage}; its value cannot be parsed: {error}.") from None
-    for word_number, (key, equals, _) in enumerate(pairs, 1):
-        if not key or not equals:
+        raise SparkUnavailable(f"{usage_sentence}; its value cannot be parsed: {error}.") from None
+    for word_number, (key, equals_sign, _) in enumerate(setting_pairs, 1):
+        if not key or not equals_sign:
             # The word may be a secret, for example after a space that should be the =.
-            raise SparkUnavailable(f"{usage}; word {word_number} has no = after a key.")
+            raise SparkUnavailable(f"{usage_sentence}; word {word_number} has no = after a key.")
     settings = {
         "spark.master": "local[*]",
         "spark.jars.packages": ",".join(packages),
         **_OWN_SESSION,
-        **settings_given,
+        **extra_settings,
     }
-    settings |= {key: value for key, _, value in pairs}
+    settings |= {key: setting_value for key, _, setting_value in setting_pairs}
     return (_LOOPBACK if settings["spark.master"].startswith("local") else {}) | settings
 
 
@@ -257,11 +282,11 @@ def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
     PySpark reads the session's settings to show an error; if a setting is the error, it retries for
     many minutes.
     """
-    empty_conf = jvm.org.apache.spark.sql.internal.SQLConf()
-    for key, value in settings.items():
+    probe_conf = jvm.org.apache.spark.sql.internal.SQLConf()
+    for key, setting_value in settings.items():
         if key.startswith("spark.sql."):
             try:
-                empty_conf.setConfString(key, value)
+                probe_conf.setConfString(key, setting_value)
             except Exception as error:
                 if not is_engine_error(error):
                     raise
@@ -288,15 +313,15 @@ def stop_own_session() -> None:
 def keep_session() -> Iterator[None]:
     """Keep icekit's session for the next command when one that has ended closes its lake."""
     global _is_session_kept
-    was_kept = _is_session_kept
+    was_session_kept = _is_session_kept
     _is_session_kept = True
     try:
         yield
     finally:
-        _is_session_kept = was_kept
+        _is_session_kept = was_session_kept
 
 
-def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
+def add_catalog(spark: SparkSession, catalog_conf: SparkCatalogConf) -> None:
     """Configure a catalog in a running session, unless the session has one of that name.
 
     Secrets never become settings of the session, because Spark writes those in plain text into its
@@ -305,60 +330,61 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
     :class:`~icekit.common.errors.ProfileError` if that is impossible and the session has an event
     log, and :class:`~icekit.common.errors.CatalogUnreachable` if the catalog cannot be opened.
     """
-    setting_prefix = min(conf.settings, key=len)
+    setting_prefix = min(catalog_conf.settings, key=len)
     if spark.conf.get(setting_prefix, None) is not None:
         return
     secret_settings = {
         k: v
-        for k, v in conf.settings.items()
+        for k, v in catalog_conf.settings.items()
         if is_masked(k.removeprefix(f"{setting_prefix}."), v) and spark.conf.get(k, None) != v
     }
     if secret_settings:
         if has_bridge(spark):
-            _open_catalog(spark, setting_prefix, conf)
+            _open_catalog(spark, setting_prefix, catalog_conf)
         elif spark.conf.get("spark.eventLog.enabled", "false") == "true":
-            keys = ", ".join(
+            secret_keys_text = ", ".join(
                 sorted(key.removeprefix(f"{setting_prefix}.") for key in secret_settings)
             )
             raise ProfileError(
                 f"Profile {setting_prefix.rpartition('.')[2]!r} cannot be used in this session: it "
-                f"is a remote one with an event log, and Spark would write {keys} there in plain "
-                f"text. Put {setting_prefix} and the settings under it into the cluster's own "
-                "configuration, or turn spark.eventLog.enabled off."
+                f"is a remote one with an event log, and Spark would write {secret_keys_text} "
+                f"there in plain text. Put {setting_prefix} and the settings under it into the "
+                "cluster's own configuration, or turn spark.eventLog.enabled off."
             )
         else:
             secret_settings = {}
     spark.conf.set(f"{setting_prefix}.{ADDED}", "true")
-    for key, value in conf.settings.items():
-        if key not in secret_settings and spark.conf.get(key, None) != value:
-            spark.conf.set(key, value)
+    for key, setting_value in catalog_conf.settings.items():
+        if key not in secret_settings and spark.conf.get(key, None) != setting_value:
+            spark.conf.set(key, setting_value)
 
 
-def _open_catalog(spark: SparkSession, setting_prefix: str, conf: SparkCatalogConf) -> None:
+def _open_catalog(spark: SparkSession, setting_prefix: str, catalog_conf: SparkCatalogConf) -> None:
     """Let a session open a catalog with settings that it does not keep: this thread temporarily
     uses those of another session.
     """
-    sessions = sql_package(spark).SparkSession
+    session_class = sql_package(spark).SparkSession
     java_session: Any = spark._jsparkSession
     settings_session = java_session.newSession()
-    for key, value in conf.settings.items():
-        settings_session.conf().set(key, value)
-    previous_session = sessions.getActiveSession()
+    for key, setting_value in catalog_conf.settings.items():
+        settings_session.conf().set(key, setting_value)
+    previous_session = session_class.getActiveSession()
     # A catalog that is opened reads the settings of the active session of its thread.
-    sessions.setActiveSession(settings_session)
+    session_class.setActiveSession(settings_session)
     try:
         java_session.sessionState().catalogManager().catalog(setting_prefix.rpartition(".")[2])
     except Exception as error:
         raise CatalogUnreachable(
             f"Spark cannot open catalog {setting_prefix.rpartition('.')[2]!r}: {reason(error)}. "
             "Check the profile and the network; if the session was started without the catalog's "
-            f"packages ({', '.join(conf.packages)}), start a new process, or restart the kernel."
+            f"packages ({', '.join(catalog_conf.packages)}), start a new process, or restart the "
+            "kernel."
         ) from None
     finally:
         if previous_session.isDefined():
-            sessions.setActiveSession(previous_session.get())
+            session_class.setActiveSession(previous_session.get())
         else:
-            sessions.clearActiveSession()
+            session_class.clearActiveSession()
 
 
 def require_java() -> Path:
@@ -367,35 +393,35 @@ def require_java() -> Path:
 
     17 to 22: with 23 and newer, Hadoop's use of the security manager fails.
     """
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if not java or not os.access(java, os.X_OK):
+    java_home = os.environ.get("JAVA_HOME")
+    java_path = str(Path(java_home, "bin", "java")) if java_home else shutil.which("java")
+    if not java_path or not os.access(java_path, os.X_OK):
         raise SparkUnavailable(
             "Spark needs Java 17 to 22 but none was found. Install one (apt-get install "
             "openjdk-17-jre-headless) or set JAVA_HOME."
         )
     version_output = subprocess.run(
-        [java, "-version"], capture_output=True, text=True, check=False
+        [java_path, "-version"], capture_output=True, text=True, check=False
     ).stderr
-    version = re.search(r'version "(\d+)', version_output)
-    if version and not 17 <= int(version[1]) <= 22:
+    version_match = re.search(r'version "(\d+)', version_output)
+    if version_match and not 17 <= int(version_match[1]) <= 22:
         raise SparkUnavailable(
-            f"Spark needs Java 17 to 22, but {java} is Java {version[1]}. Set JAVA_HOME to a "
-            "supported version."
+            f"Spark needs Java 17 to 22, but {java_path} is Java {version_match[1]}. Set JAVA_HOME "
+            "to a supported version."
         )
-    return Path(java)
+    return Path(java_path)
 
 
 def _is_alive(spark: SparkSession) -> bool:
-    context = getattr(spark, "_sc", None)
-    return context is None or context._jsc is not None
+    spark_context = getattr(spark, "_sc", None)
+    return spark_context is None or spark_context._jsc is not None
 
 
-def _start_failure(output: str) -> str | None:
+def _start_failure(start_output: str) -> str | None:
     """The line of a failed start that names the cause."""
     # The JVM's own options first.
-    option_errors = re.findall(r"^(?:Invalid|Unrecognized) .*$", output, re.M)[:1]
-    lines = option_errors or re.findall(
-        r"^(?!\s+at ).*(?:unresolved dependency|not found|Exception|Error).*$", output, re.M
+    option_errors = re.findall(r"^(?:Invalid|Unrecognized) .*$", start_output, re.M)[:1]
+    error_lines = option_errors or re.findall(
+        r"^(?!\s+at ).*(?:unresolved dependency|not found|Exception|Error).*$", start_output, re.M
     )
-    return str(lines[-1]).strip()[:300].rstrip(".") if lines else None
+    return str(error_lines[-1]).strip()[:300].rstrip(".") if error_lines else None

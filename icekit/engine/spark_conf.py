@@ -106,114 +106,120 @@ class SparkCatalogConf:
     packages: tuple[str, ...]
 
 
-def spark_conf(name: str, properties: Mapping[str, str]) -> SparkCatalogConf:
-    """Derive Spark's settings for the profile ``name``.
+def spark_conf(profile_name: str, properties: Mapping[str, str]) -> SparkCatalogConf:
+    """Derive Spark's settings for the profile ``profile_name``.
 
     Keys starting with ``spark.`` are passed to Spark without that prefix:
     use them for settings without an equivalent in PyIceberg. Raises
     :class:`~icekit.common.errors.ProfileError` naming each key that cannot be translated.
     """
-    catalog_kind = catalog_type(name, properties)
-    settings, packages = _catalog_settings(name, catalog_kind, properties)
+    catalog_type = catalog_type_of(profile_name, properties)
+    settings, packages = _catalog_settings(profile_name, catalog_type, properties)
     untranslatable_keys = []
-    for key, value in properties.items():
+    for key, property_value in properties.items():
         if key in _PYTHON_ONLY:
             continue
         if key.startswith("spark."):
-            settings[key.removeprefix("spark.")] = value
+            settings[key.removeprefix("spark.")] = property_value
         elif key in _SAME or key in _RENAMED or key.startswith("header."):
-            settings[_RENAMED.get(key, key)] = value
+            settings[_RENAMED.get(key, key)] = property_value
         elif key == _BY_HOST:
-            is_by_host = value.lower() in {"true", "1", "yes", "y"}
+            is_by_host = property_value.lower() in {"true", "1", "yes", "y"}
             settings["s3.path-style-access"] = str(not is_by_host).lower()
         else:
             untranslatable_keys.append(key)
     if untranslatable_keys:
-        hints = "".join(nearest(key, _KNOWN, count=1) for key in untranslatable_keys)
+        nearest_hints = "".join(nearest(key, _KNOWN, count=1) for key in untranslatable_keys)
         raise ProfileError(
-            f"Profile {name!r} has keys with no Spark equivalent: "
-            f"{', '.join(sorted(untranslatable_keys))}{hints or '.'} Remove them, or give the "
-            "Spark setting as spark.<key>."
+            f"Profile {profile_name!r} has keys with no Spark equivalent: "
+            f"{', '.join(sorted(untranslatable_keys))}{nearest_hints or '.'} Remove them, or give "
+            "the Spark setting as spark.<key>."
         )
     if "client.assume-role.arn" in settings:
         settings["client.factory"] = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
         settings.setdefault("client.assume-role.region", settings.get("client.region", "us-east-1"))
     packages += _choose_file_io(settings)
-    setting_prefix = f"spark.sql.catalog.{name}"
-    conf = {setting_prefix: "org.apache.iceberg.spark.SparkCatalog"}
-    conf.update({f"{setting_prefix}.{key}": value for key, value in settings.items()})
-    return SparkCatalogConf(conf, tuple(dict.fromkeys(packages)))
+    setting_prefix = f"spark.sql.catalog.{profile_name}"
+    catalog_settings = {setting_prefix: "org.apache.iceberg.spark.SparkCatalog"}
+    catalog_settings.update(
+        {f"{setting_prefix}.{key}": property_value for key, property_value in settings.items()}
+    )
+    return SparkCatalogConf(catalog_settings, tuple(dict.fromkeys(packages)))
 
 
-def catalog_type(name: str, properties: Mapping[str, str]) -> str:
+def catalog_type_of(profile_name: str, properties: Mapping[str, str]) -> str:
     """The profile's catalog type: as stated, or from its URI as pyiceberg infers it."""
     uri = properties.get("uri", "")
-    inferred_kind = {"http": "rest", "https": "rest", "thrift": "hive"}.get(uri.partition(":")[0])
-    if inferred_kind is None and uri.partition(":")[0].partition("+")[0] in JDBC_DRIVERS:
-        inferred_kind = "sql"
-    catalog_kind = properties.get("type", inferred_kind)
-    if catalog_kind not in {"rest", "sql", "hive", "glue"}:
-        stated_type = (
-            f"type {catalog_kind!r}" if catalog_kind else "neither a type nor a uri that implies it"
+    inferred_type = {"http": "rest", "https": "rest", "thrift": "hive"}.get(uri.partition(":")[0])
+    if inferred_type is None and uri.partition(":")[0].partition("+")[0] in JDBC_DRIVERS:
+        inferred_type = "sql"
+    catalog_type = properties.get("type", inferred_type)
+    if catalog_type not in {"rest", "sql", "hive", "glue"}:
+        type_text = (
+            f"type {catalog_type!r}" if catalog_type else "neither a type nor a uri that implies it"
         )
         raise ProfileError(
-            f"Profile {name!r} has {stated_type}; set type to rest, sql, hive or glue."
+            f"Profile {profile_name!r} has {type_text}; set type to rest, sql, hive or glue."
         )
-    if catalog_kind != "glue" and not uri:
-        raise ProfileError(f"Profile {name!r} is of type {catalog_kind} and has no uri. Add one.")
-    return catalog_kind
+    if catalog_type != "glue" and not uri:
+        raise ProfileError(
+            f"Profile {profile_name!r} is of type {catalog_type} and has no uri. Add one."
+        )
+    return catalog_type
 
 
 def _catalog_settings(
-    name: str, catalog_kind: str, properties: Mapping[str, str]
+    profile_name: str, catalog_type: str, properties: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
     packages = [SPARK_RUNTIME]
-    if catalog_kind == "glue":
+    if catalog_type == "glue":
         return {"type": "glue"}, [*packages, AWS_BUNDLE]
     uri = properties["uri"]
-    if catalog_kind != "sql":
-        return {"type": catalog_kind, "uri": uri}, packages
+    if catalog_type != "sql":
+        return {"type": catalog_type, "uri": uri}, packages
     scheme = urlsplit(uri).scheme.partition("+")[0]
     if scheme not in JDBC_DRIVERS:
         raise ProfileError(
-            f"Profile {name!r} uses {scheme!r}, but icekit supports Spark's JDBC catalog only "
-            f"with {', '.join(JDBC_DRIVERS)}."
+            f"Profile {profile_name!r} uses {scheme!r}, but icekit supports Spark's JDBC catalog "
+            f"only with {', '.join(JDBC_DRIVERS)}."
         )
-    settings = {"type": "jdbc", "jdbc.schema-version": "V1"}
+    jdbc_settings = {"type": "jdbc", "jdbc.schema-version": "V1"}
     if scheme == "sqlite":
-        settings["uri"] = (
+        jdbc_settings["uri"] = (
             f"jdbc:sqlite:file:{uri.partition('://')[2].removeprefix('/')}?busy_timeout=30000"
         )
     else:
         uri_parts = urlsplit(uri)
-        settings["uri"] = (
+        jdbc_settings["uri"] = (
             f"jdbc:{scheme}://{uri_parts.netloc.rpartition('@')[2]}{uri_parts.path}"
             + (f"?{uri_parts.query}" if uri_parts.query else "")
         )
         if uri_parts.username:
-            settings["jdbc.user"] = unquote(uri_parts.username)
+            jdbc_settings["jdbc.user"] = unquote(uri_parts.username)
         if uri_parts.password:
-            settings["jdbc.password"] = unquote(uri_parts.password)
-    return settings, [*packages, JDBC_DRIVERS[scheme]]
+            jdbc_settings["jdbc.password"] = unquote(uri_parts.password)
+    return jdbc_settings, [*packages, JDBC_DRIVERS[scheme]]
 
 
 def _choose_file_io(settings: dict[str, str]) -> list[str]:
     """Choose the FileIO for the storage that the profile names; returns its packages."""
     warehouse = settings.get("warehouse", "")
-    for prefix, schemes, io_impl, package in (
+    for key_prefix, location_schemes, io_class, maven_package in (
         ("s3.", ("s3:", "s3a:", "s3n:"), "aws.s3.S3FileIO", AWS_BUNDLE),
         ("gcs.", ("gs:",), "gcp.gcs.GCSFileIO", GCP_BUNDLE),
         ("adls.", ("abfs:", "abfss:", "wasb:", "wasbs:"), "azure.adlsv2.ADLSFileIO", AZURE_BUNDLE),
     ):
-        if warehouse.startswith(schemes) or any(key.startswith(prefix) for key in settings):
-            settings.setdefault("io-impl", f"org.apache.iceberg.{io_impl}")
+        if warehouse.startswith(location_schemes) or any(
+            key.startswith(key_prefix) for key in settings
+        ):
+            settings.setdefault("io-impl", f"org.apache.iceberg.{io_class}")
             # pyiceberg addresses a custom S3 endpoint by path by default.
-            if prefix == "s3." and "s3.endpoint" in settings:
+            if key_prefix == "s3." and "s3.endpoint" in settings:
                 settings.setdefault("s3.path-style-access", "true")
                 # Java's client does not start without a region; a custom endpoint rarely has one.
                 if "AWS_REGION" not in os.environ:
                     settings.setdefault(
                         "client.region", os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
                     )
-            return [package]
+            return [maven_package]
     return []

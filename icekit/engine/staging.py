@@ -37,20 +37,20 @@ class Staging:
         self, tasks: Any, options: Mapping[str, str] | None = None
     ) -> Iterator[DataFrame]:
         """The rows of some tasks, with their metadata columns; valid only inside the ``with``."""
-        name = str(uuid.uuid4())
-        self.java.stage(tasks, name)
+        task_set_id = str(uuid.uuid4())
+        self.java.stage(tasks, task_set_id)
         try:
-            yield self.frame(name, options)
+            yield self.frame(task_set_id, options)
         finally:
-            self.java.clear(name)
+            self.java.clear(task_set_id)
 
-    def frame(self, name: str, options: Mapping[str, str] | None = None) -> DataFrame:
+    def frame(self, task_set_id: str, options: Mapping[str, str] | None = None) -> DataFrame:
         """The rows of the tasks that are staged under a name."""
         # Older versions of Iceberg read the task set's name from an option.
         return (
             self.spark.read.format("iceberg")
-            .options(**{"scan-task-set-id": name, "file-open-cost": "0", **(options or {})})
-            .load(name)
+            .options(**{"scan-task-set-id": task_set_id, "file-open-cost": "0", **(options or {})})
+            .load(task_set_id)
         )
 
     def in_group_order(
@@ -63,31 +63,31 @@ class Staging:
 
         return DataFrame(self.java.sorted(runner, group, file_count, frame._jdf), self.spark)
 
-    def write(self, frame: DataFrame, name: str, options: Mapping[str, str]) -> Any:
+    def write(self, frame: DataFrame, task_set_id: str, options: Mapping[str, str]) -> Any:
         """Write rows to new data files of the table, which are not committed yet; returns Java's
         set of them. A write that fails leaves no file behind.
         """
         failed_writes = java_object(self.spark, self.table, "FailedWrites")
-        session: Any = self.spark._jsparkSession
-        session.listenerManager().register(failed_writes)
+        java_session: Any = self.spark._jsparkSession
+        java_session.listenerManager().register(failed_writes)
         try:
             frame.write.format("iceberg").options(
-                **{"rewritten-file-scan-task-set-id": name, **options}
-            ).mode("append").save(name)
+                **{"rewritten-file-scan-task-set-id": task_set_id, **options}
+            ).mode("append").save(task_set_id)
         except Exception:
             # A file system without folders, or a file that is gone: what is left is an orphan.
             with contextlib.suppress(Exception):
-                self._remove_files(failed_writes, name, int(options["output-spec-id"]))
+                self._remove_files(failed_writes, task_set_id, int(options["output-spec-id"]))
             raise
         finally:
-            session.listenerManager().unregister(failed_writes)
-        return self.java.written(name)
+            java_session.listenerManager().unregister(failed_writes)
+        return self.java.written(task_set_id)
 
-    def _remove_files(self, failed_writes: Any, name: str, spec_id: int) -> None:
-        """Remove the files of a write that failed; ``failed`` is told of it by Spark, a little
+    def _remove_files(self, failed_writes: Any, task_set_id: str, spec_id: int) -> None:
+        """Remove the files of a write that failed; Spark tells ``failed_writes`` of it a little
         later.
         """
-        context: Any = self.spark.sparkContext._jsc
-        context.sc().listenerBus().waitUntilEmpty(_LISTENING_MS)
-        if query_id := failed_writes.queryId(name):
-            self.java.takeBack(name, query_id, spec_id)
+        java_context: Any = self.spark.sparkContext._jsc
+        java_context.sc().listenerBus().waitUntilEmpty(_LISTENING_MS)
+        if query_id := failed_writes.queryId(task_set_id):
+            self.java.takeBack(task_set_id, query_id, spec_id)

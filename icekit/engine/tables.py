@@ -71,7 +71,7 @@ class TableSource:
 
     metadata_location: str
     read: Callable[[str], bytes]
-    files: FileSystem | None = None
+    file_system: FileSystem | None = None
 
 
 class Tables(Protocol):
@@ -92,15 +92,15 @@ class Tables(Protocol):
         return
 
 
-def _answer_within(catalog: str, seconds: float, question: Callable[[], T]) -> T:
+def _answer_within(catalog_name: str, seconds: float, question: Callable[[], T]) -> T:
     """The answer of a catalog, or the error for one that is down."""
     try:
         return within(seconds, question)
     except TimeoutError:
         raise CatalogUnreachable(
-            f"Catalog {catalog!r} did not answer within {seconds:.0f} s. Check its uri and the "
-            "network, and in a Spark session the table's metadata file: Iceberg keeps retrying a "
-            "damaged one."
+            f"Catalog {catalog_name!r} did not answer within {seconds:.0f} s. Check its uri and "
+            "the network, and in a Spark session the table's metadata file: Iceberg keeps retrying "
+            "a damaged one."
         ) from None
 
 
@@ -138,10 +138,10 @@ _FORBIDDEN_BY_AWS = re.compile(
 
 def _is_forbidden(error: OSError | ValueError) -> bool:
     """Whether a storage refused access; the clients of Azure and Google have the status of HTTP."""
-    status = getattr(error, "status_code", None) or getattr(error, "code", None)
+    http_status = getattr(error, "status_code", None) or getattr(error, "code", None)
     return (
         isinstance(error, PermissionError)
-        or status in (401, 403)
+        or http_status in (401, 403)
         or _FORBIDDEN_BY_AWS.fullmatch(str(error)) is not None
     )
 
@@ -207,7 +207,7 @@ class EmbeddedTables(Tables):
             ) from None
 
     def register(
-        self, catalog: str, tables: Mapping[Identifier, str], *, replace: bool = False
+        self, catalog_name: str, tables: Mapping[Identifier, str], *, replace: bool = False
     ) -> None:
         """Enter tables by their metadata files, all or none; makes the catalog's database where
         there is none. A table of that name stays, unless ``replace``.
@@ -218,28 +218,30 @@ class EmbeddedTables(Tables):
         connection = sqlite3.connect(self.database, timeout=DEADLINE_SECONDS)
         with contextlib.closing(connection), connection:
             connection.execute("BEGIN IMMEDIATE")
-            for statement in _CATALOG_SCHEMA:
-                connection.execute(statement)
-            for table, location in tables.items():
-                namespace = ".".join(table[:-1])
-                key = catalog, namespace, table[-1]
+            for create_statement in _CATALOG_SCHEMA:
+                connection.execute(create_statement)
+            for table_name, metadata_location in tables.items():
+                namespace = ".".join(table_name[:-1])
+                key = catalog_name, namespace, table_name[-1]
                 connection.execute(
                     "INSERT OR IGNORE INTO iceberg_namespace_properties VALUES (?, ?, 'exists', "
                     "'true')",
                     key[:2],
                 )
-                verb = "INSERT OR REPLACE" if replace else "INSERT OR IGNORE"
-                row = f"{verb} INTO iceberg_tables VALUES (?, ?, ?, ?, NULL, 'TABLE')"
-                if not connection.execute(row, (*key, location)).rowcount:
-                    raise ParameterError(f"{display_name(table)} exists in the lake {self.path}.")
+                insert_verb = "INSERT OR REPLACE" if replace else "INSERT OR IGNORE"
+                insert_sql = f"{insert_verb} INTO iceberg_tables VALUES (?, ?, ?, ?, NULL, 'TABLE')"
+                if not connection.execute(insert_sql, (*key, metadata_location)).rowcount:
+                    raise ParameterError(
+                        f"{display_name(table_name)} exists in the lake {self.path}."
+                    )
 
     def names(self) -> list[Identifier]:
         """Every table of the embedded lake."""
-        rows = self._query(
+        catalog_rows = self._query(
             "SELECT CAST(table_namespace AS TEXT), CAST(table_name AS TEXT) FROM iceberg_tables "
             "WHERE coalesce(iceberg_type, 'TABLE') = 'TABLE'"
         )
-        return sorted((*namespace.split("."), table) for namespace, table in rows)
+        return sorted((*namespace.split("."), table_name) for namespace, table_name in catalog_rows)
 
     def existing_names(self) -> set[Identifier]:
         """Every table; none where there is no lake yet."""
@@ -247,20 +249,20 @@ class EmbeddedTables(Tables):
 
     def source(self, table: Identifier) -> TableSource:
         """Look the table up by namespace and name."""
-        rows = self._query(
+        catalog_rows = self._query(
             "SELECT metadata_location, coalesce(iceberg_type, 'TABLE') FROM iceberg_tables WHERE "
             "table_namespace = ? AND table_name = ?",
             ".".join(table[:-1]),
             table[-1],
         )
-        if not rows:
+        if not catalog_rows:
             raise not_found_error(table, self.names())
-        location, entry_type = rows[0]
+        metadata_location, entry_type = catalog_rows[0]
         if entry_type != "TABLE":
             raise view_error(table)
-        if not isinstance(location, str) or not location:
+        if not isinstance(metadata_location, str) or not metadata_location:
             raise no_metadata_error(table)
-        return TableSource(location, read_local, LocalFiles())
+        return TableSource(metadata_location, read_local, LocalFiles())
 
 
 class SessionTables(Tables):
@@ -275,35 +277,37 @@ class SessionTables(Tables):
 
     def names(self) -> list[Identifier]:
         """Every table, as ``SHOW TABLES`` lists them."""
-        tables: set[Identifier] = set()
+        table_names: set[Identifier] = set()
 
-        def walk(parent: Identifier = ()) -> None:
-            for (namespace,) in self.spark.sql(
+        def add_tables_below(parent: Identifier = ()) -> None:
+            for (namespace_text,) in self.spark.sql(
                 f"SHOW NAMESPACES IN {identifier(self.name, *parent)}"
             ).collect():
                 # Spark puts odd parts in backticks here.
-                parts = parse_identifier(f"{namespace}.t")[:-1]
-                if len(parts) > len(parent):
-                    tables.update(self._tables_of(parts))
-                    walk(parts)
+                nested_namespace = parse_identifier(f"{namespace_text}.t")[:-1]
+                if len(nested_namespace) > len(parent):
+                    table_names.update(self._tables_of(nested_namespace))
+                    add_tables_below(nested_namespace)
 
-        _answer_within(self.name, LISTING_SECONDS, walk)
-        return sorted(tables)
+        _answer_within(self.name, LISTING_SECONDS, add_tables_below)
+        return sorted(table_names)
 
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, as ``SHOW TABLES`` lists them."""
         try:
-            tables = _answer_within(self.name, LISTING_SECONDS, lambda: self._tables_of(namespace))
+            table_names = _answer_within(
+                self.name, LISTING_SECONDS, lambda: self._tables_of(namespace)
+            )
         except Exception as error:
-            explained = explain(error, (self.name, *namespace, "*"))
-            if isinstance(explained, TableNotFound):
+            explained_error = explain(error, (self.name, *namespace, "*"))
+            if isinstance(explained_error, TableNotFound):
                 return []
-            raise explained from None
-        return sorted(tables)
+            raise explained_error from None
+        return sorted(table_names)
 
     def _tables_of(self, namespace: Identifier) -> list[Identifier]:
-        rows = self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *namespace)}").collect()
-        return [(*namespace, row["tableName"]) for row in rows if not row["isTemporary"]]
+        table_rows = self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *namespace)}").collect()
+        return [(*namespace, row["tableName"]) for row in table_rows if not row["isTemporary"]]
 
     def source(self, table: Identifier) -> TableSource:
         """Not without Spark: the collector asks the session itself."""
@@ -315,36 +319,36 @@ class SessionTables(Tables):
             with quiet_errors():
                 self.spark.sql(f"REFRESH TABLE {identifier(*table)}")
             ask = _source_by_bridge if has_bridge(self.spark) else _source_by_sql
-            location, read = ask(self.spark, table)
+            metadata_location, read_file = ask(self.spark, table)
         except Exception as error:
-            explained = explain(error, table)
-            if isinstance(explained, TableNotFound):
+            explained_error = explain(error, table)
+            if isinstance(explained_error, TableNotFound):
                 with contextlib.suppress(Exception):
-                    explained = not_found_error(table[1:], self.names(), self.name)
-            raise explained from None
+                    explained_error = not_found_error(table[1:], self.names(), self.name)
+            raise explained_error from None
 
         def read_explained(location: str) -> bytes:
             with explain_errors(table):
-                return read(location)
+                return read_file(location)
 
-        return TableSource(location, read_explained)
+        return TableSource(metadata_location, read_explained)
 
 
 def _source_by_bridge(spark: SparkSession, table: Identifier) -> tuple[str, Callable[[str], bytes]]:
-    loaded = load_table(spark, table)
-    location = str(loaded.operations().current().metadataFileLocation())
-    return location, partial(read_bytes, loaded.io())
+    iceberg_table = load_table(spark, table)
+    metadata_location = str(iceberg_table.operations().current().metadataFileLocation())
+    return metadata_location, partial(read_bytes, iceberg_table.io())
 
 
 def _source_by_sql(spark: SparkSession, table: Identifier) -> tuple[str, Callable[[str], bytes]]:
     def read(location: str) -> bytes:
-        path = re.sub(r"([\[\]{}*?\\])", r"\\\1", location)
-        file = spark.read.format("binaryFile").load(path).select("content").collect()
-        return bytes(file[0][0])
+        escaped_path = re.sub(r"([\[\]{}*?\\])", r"\\\1", location)
+        file_rows = spark.read.format("binaryFile").load(escaped_path).select("content").collect()
+        return bytes(file_rows[0][0])
 
     log = metadata_table(spark, table, "metadata_log_entries")
-    newest_entry = log.orderBy("timestamp", ascending=False).select("file").limit(1).collect()
-    return str(newest_entry[0][0]), read
+    newest_entries = log.orderBy("timestamp", ascending=False).select("file").limit(1).collect()
+    return str(newest_entries[0][0]), read
 
 
 class ProfileTables(Tables):
@@ -356,7 +360,7 @@ class ProfileTables(Tables):
         self._catalog: Any = None
         # pyiceberg opens and closes one connection to Hive around each question, whichever thread
         # asks.
-        self._turn = (
+        self._turn_lock = (
             threading.Lock() if properties.get("type") == "hive" else contextlib.nullcontext()
         )
 
@@ -374,7 +378,7 @@ class ProfileTables(Tables):
         return self._catalog
 
     def _check_database(self) -> None:
-        """Raise ProfileError for a SQLite file that is not there: SQLite would make an empty one."""
+        """Raise ProfileError if the SQLite file is missing: SQLite would make an empty one."""
         uri = self.properties.get("uri", "")
         if not uri.startswith("sqlite"):
             return
@@ -382,33 +386,39 @@ class ProfileTables(Tables):
         from sqlalchemy import make_url
 
         url = make_url(uri)
-        path = (url.database or ":memory:").removeprefix("file:")
-        if ":memory:" not in path and "mode" not in url.query and not Path(path).exists():
+        database_path = (url.database or ":memory:").removeprefix("file:")
+        if (
+            ":memory:" not in database_path
+            and "mode" not in url.query
+            and not Path(database_path).exists()
+        ):
             raise ProfileError(
-                f"Catalog {self.name!r}: there is no database {path}. Correct the uri of the "
-                "profile."
+                f"Catalog {self.name!r}: there is no database {database_path}. Correct the uri of "
+                "the profile."
             )
 
     def _check_name(self) -> None:
         """Raise ProfileError if a database has tables or namespaces, but only of catalogs with
         other names.
         """
-        engine = getattr(self.catalog, "engine", None)
-        if engine is None:
+        database_engine = getattr(self.catalog, "engine", None)
+        if database_engine is None:
             return
         from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables
         from sqlalchemy import select
 
-        with engine.connect() as connection:
-            names = {
-                name
-                for each in (IcebergTables, IcebergNamespaceProperties)
-                for name in connection.scalars(select(each.catalog_name).distinct())
+        with database_engine.connect() as connection:
+            catalog_names = {
+                catalog_name
+                for catalog_model in (IcebergTables, IcebergNamespaceProperties)
+                for catalog_name in connection.scalars(
+                    select(catalog_model.catalog_name).distinct()
+                )
             }
-        if names and self.name not in names:
+        if catalog_names and self.name not in catalog_names:
             raise ProfileError(
                 f"The database of profile {self.name!r} has no table of that catalog, but tables "
-                f"of {first_names(sorted(names), 5)}. Give the profile the catalog's name."
+                f"of {first_names(sorted(catalog_names), 5)}. Give the profile the catalog's name."
             )
 
     def _ask(self, question: Callable[[], T], seconds: float | None = None) -> T:
@@ -435,16 +445,16 @@ class ProfileTables(Tables):
                     f"Catalog {self.name!r} refused access: {first_line(error)}. Check the "
                     "profile's credential or token."
                 ) from None
-            if library := _missing_library(error):
-                if any(library in libraries for libraries in EXTRAS.values()):
-                    raise ExtraMissing(f"Catalog {self.name!r}", library) from None
+            if missing_library := _missing_library(error):
+                if any(missing_library in libraries for libraries in EXTRAS.values()):
+                    raise ExtraMissing(f"Catalog {self.name!r}", missing_library) from None
                 raise CatalogUnreachable(
-                    f"Catalog {self.name!r} needs {library}, which is not installed. Run `pip "
-                    f"install {library}`."
+                    f"Catalog {self.name!r} needs {missing_library}, which is not installed. Run "
+                    f"`pip install {missing_library}`."
                 ) from None
-            if damage := _damage(error):
+            if damage_text := _damage_text(error):
                 raise MetadataUnreadable(
-                    f"Catalog {self.name!r} returns damaged metadata: {damage}. Restore the "
+                    f"Catalog {self.name!r} returns damaged metadata: {damage_text}. Restore the "
                     "metadata file, or point the catalog at the previous one (register_table)."
                 ) from None
             raise CatalogUnreachable(
@@ -456,19 +466,19 @@ class ProfileTables(Tables):
         """Every table of every namespace, nested ones included."""
         catalog = self.catalog
 
-        def walk(parent: tuple[str, ...] = ()) -> list[Identifier]:
-            tables: list[Identifier] = []
+        def names_below_of(parent: tuple[str, ...] = ()) -> list[Identifier]:
+            names_below: list[Identifier] = []
             for namespace in catalog.list_namespaces(parent):
                 if len(namespace) <= len(parent):
                     continue
-                tables += [tuple(table) for table in catalog.list_tables(namespace)]
+                names_below += [tuple(table) for table in catalog.list_tables(namespace)]
                 if self.properties.get("type") != "glue":
-                    tables += walk(tuple(namespace))
-            return tables
+                    names_below += names_below_of(tuple(namespace))
+            return names_below
 
         # Hive and Glue connect at the first question: a dead one is told within the deadline.
         self._ask(catalog.list_namespaces)
-        table_names = sorted(set(self._ask(walk, LISTING_SECONDS)))
+        table_names = sorted(set(self._ask(names_below_of, LISTING_SECONDS)))
         if not table_names:
             self._ask(self._check_name)
         return table_names
@@ -476,40 +486,40 @@ class ProfileTables(Tables):
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, asked of that alone."""
         try:
-            tables = self._ask(lambda: self.catalog.list_tables(namespace), LISTING_SECONDS)
+            table_names = self._ask(lambda: self.catalog.list_tables(namespace), LISTING_SECONDS)
         except Exception as error:
             if not _is_not_found(error):
                 raise
             return []
-        return sorted(map(tuple, tables))
+        return sorted(map(tuple, table_names))
 
     def source(self, table: Identifier) -> TableSource:
         """Load the table through pyiceberg, which also reads its metadata file."""
         try:
             catalog = self.catalog
-            with self._turn:
-                loaded = self._ask(lambda: catalog.load_table(table))
+            with self._turn_lock:
+                pyiceberg_table = self._ask(lambda: catalog.load_table(table))
         except Exception as error:
-            if version := _unknown_format_version(error):
-                raise FormatTooNew(display_name(table), version) from None
+            if format_version := _unknown_format_version(error):
+                raise FormatTooNew(display_name(table), format_version) from None
             if not _is_not_found(error):
                 raise
             if self._is_view(table):
                 raise view_error(table) from None
-            similar_names: list[Identifier] = []
+            sibling_names: list[Identifier] = []
             with contextlib.suppress(IcekitError):
-                similar_names = self.names_in(table[:-1])
-            if not similar_names:
+                sibling_names = self.names_in(table[:-1])
+            if not sibling_names:
                 self._ask(self._check_name)
-            raise not_found_error(table, similar_names, self.name) from None
-        io = loaded.io
+            raise not_found_error(table, sibling_names, self.name) from None
+        io = pyiceberg_table.io
 
         def read(location: str) -> bytes:
             if is_local(location):
                 return read_local(location)
             return read_or_refuse(location, lambda: _read_all(io, location))
 
-        return TableSource(loaded.metadata_location, read, file_system_of_io(io))
+        return TableSource(pyiceberg_table.metadata_location, read, file_system_of_io(io))
 
     def close(self) -> None:
         """Close the pyiceberg catalog, if it was opened."""
@@ -543,25 +553,31 @@ def _invalid_field(error: BaseException) -> Mapping[str, Any] | None:
 
     # pyiceberg has an error of the same name around it.
     validation_error = next(
-        (each for each in causes(error) if isinstance(each, ValidationError)), None
+        (cause for cause in causes(error) if isinstance(cause, ValidationError)), None
     )
     return None if validation_error is None else validation_error.errors()[0]
 
 
 def _unknown_format_version(error: BaseException) -> str:
     """The format version that pyiceberg does not know, if it is a later one; empty otherwise."""
-    field = _invalid_field(error)
-    if field is None or field["type"] != "union_tag_invalid":
+    invalid_field = _invalid_field(error)
+    if invalid_field is None or invalid_field["type"] != "union_tag_invalid":
         return ""
-    tag = str(field["ctx"]["tag"])
-    is_later = "format" in str(field["ctx"]["discriminator"]) and tag.isdigit() and int(tag) > 0
+    tag = str(invalid_field["ctx"]["tag"])
+    is_later = (
+        "format" in str(invalid_field["ctx"]["discriminator"]) and tag.isdigit() and int(tag) > 0
+    )
     return tag if is_later else ""
 
 
-def _damage(error: BaseException) -> str:
+def _damage_text(error: BaseException) -> str:
     """What pyiceberg cannot read in a table's metadata; empty for other errors."""
-    field = _invalid_field(error)
-    return "" if field is None else f"{'.'.join(map(str, field['loc']))}: {field['msg']}"
+    invalid_field = _invalid_field(error)
+    return (
+        ""
+        if invalid_field is None
+        else f"{'.'.join(map(str, invalid_field['loc']))}: {invalid_field['msg']}"
+    )
 
 
 def _remember_request_secrets(error: BaseException) -> None:
@@ -571,10 +587,10 @@ def _remember_request_secrets(error: BaseException) -> None:
     for cause in causes(error):
         # Of the library requests.
         if isinstance(cause, OSError) and (request := getattr(cause, "request", None)) is not None:
-            sent_headers = {
+            secret_headers = {
                 f"header.{k}": str(v) for k, v in request.headers.items() if is_secret(k)
             }
-            remember(sent_headers)
+            remember(secret_headers)
 
 
 def _is_not_found(error: BaseException) -> bool:

@@ -581,6 +581,7 @@ def _corrupt_as_unreadable(file_path: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise MetadataUnreadable(
-            f"{file_path} is corrupt ({type(error).__name__}: {first_line(error)[:120]}), so the table "
-            "cannot be moved. Restore the file from a backup, or roll back to a snapshot before it."
+            f"{file_path} is corrupt ({type(error).__name__}: {first_line(error)[:120]}), so the "
+            "table cannot be moved. Restore the file from a backup, or roll back to a snapshot "
+            "before it."
         ) from None

@@ -116,7 +116,9 @@ def in_values(term_sql: str, type_name: str, values: Iterable[Scalar]) -> str:
 
 def in_range(term_sql: str, type_name: str, low: Scalar, high: Scalar) -> str:
     """A predicate for rows in which a term is between two values, both inclusive."""
-    return f"{term_sql} >= {literal_of(type_name, low)} AND {term_sql} <= {literal_of(type_name, high)}"
+    low_literal = literal_of(type_name, low)
+    high_literal = literal_of(type_name, high)
+    return f"{term_sql} >= {low_literal} AND {term_sql} <= {high_literal}"
 
 
 def fields_without_column(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from icekit.common.errors import EngineFailed
 from icekit.engine import bridge
 from icekit.engine.bridge import (
     _temporary_value,
+    activate_session,
     elements,
-    make_active,
     old_iceberg_message,
     temporary_settings,
 )
@@ -52,7 +52,7 @@ def inside(lake: Lake, block: AbstractContextManager[None]) -> tuple[Event, Thre
     entered, leave = Event(), Event()
 
     def work() -> None:
-        make_active(lake.spark)
+        activate_session(lake.spark)
         with block:
             entered.set()
             leave.wait(60)

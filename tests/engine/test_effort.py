@@ -8,7 +8,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.common.sql import identifier
-from icekit.engine.effort import CPU, TASKS, cost_unit, delete_thread_times, measure_effort
+from icekit.engine.effort import CPU, TASKS, cost_unit, delete_thread_meter, measure_effort
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +53,7 @@ def test_reading_delete_files_is_counted_though_no_task_does_it(lake: Lake, scra
     lake.spark.sql(f"INSERT INTO {table} SELECT id, CAST(id % 4 AS int) FROM range(0, 4000, 1, 1)")
     lake.spark.sql(f"DELETE FROM {table} WHERE id % 7 = 0")
 
-    threads = delete_thread_times(lake.spark)
+    threads = delete_thread_meter(lake.spark)
     before = threads.cpuNanos()
 
     with measure_effort(lake.spark, CPU) as effort:

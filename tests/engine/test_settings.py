@@ -73,7 +73,7 @@ def test_only_a_session_of_one_command_on_little_data_or_of_the_kernel_is_compil
         True,
         False,
     ]
-    assert own_settings(f"{options}=-Xss8m", settings_given=asked[1])[options] == "-Xss8m"
+    assert own_settings(f"{options}=-Xss8m", extra_settings=asked[1])[options] == "-Xss8m"
 
 
 def test_a_failed_start_is_explained_by_its_cause_and_no_line_of_a_trace() -> None:

@@ -252,7 +252,7 @@ def test_a_file_that_vanishes_while_it_is_listed_is_no_error(
 ) -> None:
     lost = add(table, "data/lost")
     folder = add(table, "data/deep/lost").parent
-    status = file_systems._status
+    status = file_systems._entry_status
 
     def vanishing(entry: os.DirEntry[str]) -> os.stat_result | None:
         if entry.path == str(lost):
@@ -262,7 +262,7 @@ def test_a_file_that_vanishes_while_it_is_listed_is_no_error(
             shutil.rmtree(folder)
         return seen
 
-    monkeypatch.setattr(file_systems, "_status", vanishing)
+    monkeypatch.setattr(file_systems, "_entry_status", vanishing)
     facts = observed()
 
     assert facts.storage is not None
@@ -416,7 +416,7 @@ def test_files_that_only_spark_reaches_are_left_to_spark(
     source = EmbeddedTables.source
 
     def without_files(self: EmbeddedTables, name: Identifier) -> TableSource:
-        return dataclasses.replace(source(self, name), files=None)
+        return dataclasses.replace(source(self, name), file_system=None)
 
     def absent(library: str, purpose: str) -> None:
         raise ExtraMissing(purpose, library)

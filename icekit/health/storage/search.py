@@ -188,7 +188,7 @@ class _Search:
         """
         if self.collector == "spark":
             return ""
-        if self.source.files is None:
+        if self.source.file_system is None:
             return "only Spark reaches the files of this catalog"
         snapshots = self.metadata.get("snapshots") or ()
         max_file_count = max(map(_summary_file_count, snapshots), default=0)
@@ -221,7 +221,7 @@ class _Search:
         """Compare one listing with what the metadata names, and look up what the listing does not
         have.
         """
-        file_system = self.source.files
+        file_system = self.source.file_system
         location = self.metadata["location"]
         assert file_system is not None  # or Spark searches
         try:

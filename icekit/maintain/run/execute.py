@@ -187,7 +187,9 @@ def _run(
             positions = PositionDeletes.of_table(spark, table)
             tags = {**tags, COMPARED_POSITIONS_TAG: "true"}
         in_java = positions and positions.java
-        deletes = actions.rewritePositionDeletes(guarded_table(spark, loaded, positions=in_java))
+        deletes = actions.rewritePositionDeletes(
+            guarded_table(spark, loaded, position_deletes=in_java)
+        )
         with other_rows_explained(positions):
             _set_up(spark, action, deletes, action.options, tags).execute()
     elif action.procedure == "rewrite_manifests":
@@ -246,7 +248,7 @@ def _rewrite_data(
     if groups is None or not groups.groups.size():
         return RewriteResult(NOTHING_PLANNED)
     planned_rewrite = groups.rollup(keeps_order=not action.order.is_sorting)
-    if groups.left_out_count:
+    if groups.left_out_group_count:
         raise EngineFailed(
             f"Only Iceberg's own action can do this rewrite ({why}), and its filter also takes files "
             "of older partition specs. Move those first: icekit compact --old-specs."

@@ -86,7 +86,7 @@ def _dangling(
 def _commit(
     spark: SparkSession, table: Any, files: Any, base: tuple[str, int], tags: Mapping[str, str]
 ) -> None:
-    checked = guarded_table(spark, table, base=base)
+    checked = guarded_table(spark, table, expected_head=base)
     rewrite = _java(spark, table).without(checked.newRewrite(), files)
     rewrite = rewrite.validateFromSnapshot(base[1]).toBranch(base[0])
     for key, value in tags.items():

@@ -21,7 +21,7 @@ from icekit.engine.interrupting import (
     Ending,
     Stop,
     Stopped,
-    _not_of_py4j,
+    _is_not_from_py4j,
     keep_interrupt_handler,
     sigterm_as_interrupt,
     stop_on_request,
@@ -53,11 +53,11 @@ def _py4j_is_heard_again() -> Iterator[None]:
     logger, root = logging.getLogger("py4j"), logging.getLogger()
     level = logger.level
     logger.setLevel(logging.NOTSET)
-    root.removeFilter(_not_of_py4j)
+    root.removeFilter(_is_not_from_py4j)
     with warnings.catch_warnings():
         yield
     logger.setLevel(level)
-    root.removeFilter(_not_of_py4j)
+    root.removeFilter(_is_not_from_py4j)
 
 
 def asked() -> Ending:
