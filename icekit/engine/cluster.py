@@ -106,15 +106,15 @@ class Cluster:
 
 def cluster_of(spark: SparkSession) -> Cluster:
     """Read the actual cores and heap from the JVM's context; needs a classic session."""
-    context: Any = spark.sparkContext
-    java_context = context._jsc.sc()
-    spark_settings = dict(context.getConf().getAll())
+    spark_context: Any = spark.sparkContext
+    java_context = spark_context._jsc.sc()
+    spark_settings = dict(spark_context.getConf().getAll())
     executor_count = 1
     location_text = "in one JVM"
     if java_context.isLocal():
         # The JVM knows of a container's limits.
         java_runtime = spark._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
-        spark_settings["spark.master"] = context.master.replace(
+        spark_settings["spark.master"] = spark_context.master.replace(
             "*", str(java_runtime.availableProcessors())
         )
         executor = replace(
@@ -126,7 +126,7 @@ def cluster_of(spark: SparkSession) -> Cluster:
         # What the executors report, unless spark.default.parallelism is set.
         core_count_text = str(max(int(java_context.defaultParallelism()) // executor_count, 1))
         executor = Executor.of_settings({"spark.executor.cores": core_count_text} | spark_settings)
-    return Cluster(executor, executor_count, f"{executor} {location_text} ({context.master})")
+    return Cluster(executor, executor_count, f"{executor} {location_text} ({spark_context.master})")
 
 
 def is_local(spark: SparkSession) -> bool:

@@ -82,20 +82,20 @@ class Engine:
     iceberg: str = ""
 
     def __str__(self) -> str:
-        return f"Spark {self._spark} with Iceberg {self._iceberg}"
+        return f"Spark {self._spark_version} with Iceberg {self._iceberg_version}"
 
     @property
-    def _spark(self) -> str:
+    def _spark_version(self) -> str:
         return self.spark if self.spark in RUNTIMES else max(RUNTIMES)
 
     @property
-    def _iceberg(self) -> str:
-        return self.iceberg or RUNTIMES[self._spark][1]
+    def _iceberg_version(self) -> str:
+        return self.iceberg or RUNTIMES[self._spark_version][1]
 
     @property
     def has_hilbert(self) -> bool:
         """Whether this Iceberg has a Hilbert curve."""
-        return self._spark != "3.5" and is_at_least(self._iceberg, 12)
+        return self._spark_version != "3.5" and is_at_least(self._iceberg_version, 12)
 
     def can(self, ability: Ability, type_name: str, file_format: str = "parquet") -> bool:
         """Whether it has an ability for a primitive type, as a schema of Iceberg names it; no type
@@ -103,12 +103,14 @@ class Engine:
         """
         type_support = _TYPES.get(_base_type(type_name))
         first_minor = (
-            None if type_support is None else type_support.first_minor_by_spark.get(self._spark)
+            None
+            if type_support is None
+            else type_support.first_minor_by_spark.get(self._spark_version)
         )
         if (
             type_support is None
             or first_minor is None
-            or not is_at_least(self._iceberg, first_minor)
+            or not is_at_least(self._iceberg_version, first_minor)
         ):
             return False
         if not _has_supported_crs(type_name):
@@ -118,7 +120,7 @@ class Engine:
             Ability.WRITE: file_format in type_support.file_formats,
             Ability.SORT: type_support.is_sortable,
             Ability.CURVE: type_support.first_curve_minor is not None
-            and is_at_least(self._iceberg, type_support.first_curve_minor),
+            and is_at_least(self._iceberg_version, type_support.first_curve_minor),
             Ability.MATCH: type_support.is_key,
         }[ability]
 

@@ -69,10 +69,10 @@ def measure_effort(spark: SparkSession, unit: str) -> Iterator[Effort]:
 
 def _task_seconds(spark: SparkSession, tag: str, unit: str) -> float:
     """Seconds that the tasks of the jobs with a tag worked."""
-    context: Any = spark.sparkContext._jsc.sc()
-    context.listenerBus().waitUntilEmpty(_WAIT_MILLISECONDS)
-    status_tracker = context.statusTracker()
-    status_store = context.statusStore()
+    java_context: Any = spark.sparkContext._jsc.sc()
+    java_context.listenerBus().waitUntilEmpty(_WAIT_MILLISECONDS)
+    status_tracker = java_context.statusTracker()
+    status_store = java_context.statusStore()
     job_infos = [
         status_tracker.getJobInfo(job) for job in elements(status_tracker.getJobIdsForTag(tag))
     ]

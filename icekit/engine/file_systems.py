@@ -34,7 +34,7 @@ _WITHOUT_AUTHORITY = ("hdfs", "viewfs")
 class ListedFile(NamedTuple):
     """A file below a listed folder: its path from there, and what the listing says of it.
 
-    ``link`` is the linked folder, a path from there too, through which it was reached; empty
+    ``linked_folder`` is one, a path from there too, through which it was reached; empty
     without one. A linked folder with ``is_repeated_link`` is no file: its files are listed under
     another path.
     """
@@ -42,7 +42,7 @@ class ListedFile(NamedTuple):
     path: str
     size: int
     modified_ms: int
-    link: str = ""
+    linked_folder: str = ""
     is_repeated_link: bool = False
 
 

@@ -52,12 +52,12 @@ class Lake:
 
     def __init__(
         self,
-        name: str,
+        catalog_name: str,
         catalog_conf: SparkCatalogConf | None,
         tables: Tables,
         borrowed_session: SparkSession | None = None,
     ) -> None:
-        self.name = name
+        self.name = catalog_name
         self.tables = tables
         self._conf = catalog_conf
         self._borrowed = borrowed_session
@@ -158,7 +158,7 @@ class Lake:
         return name_parts[1:] if len(name_parts) > 2 and name_parts[0] == self.name else name_parts
 
     def match(
-        self, patterns: Iterable[str], unmatched: list[str] | None = None
+        self, patterns: Iterable[str], unmatched_messages: list[str] | None = None
     ) -> list[Identifier]:
         """The tables that match names or globs (``db.*``, see
         :func:`icekit.common.sql.pattern_levels`), in order, without repeats.
@@ -175,16 +175,18 @@ class Lake:
                 matched_names[self.identifier(pattern)] = None
                 continue
             all_names = self.tables.names() if all_names is None else all_names
-            matching_names = [name for name in all_names if matches(pattern, name, self.name)]
+            matching_names = [
+                table_name for table_name in all_names if matches(pattern, table_name, self.name)
+            ]
             matched_names.update(dict.fromkeys(matching_names))
             if not matching_names:
-                suggestion = nearest(pattern, {f"{name[0]}.*" for name in all_names})
+                suggestion = nearest(pattern, {f"{table_name[0]}.*" for table_name in all_names})
                 unmatched_sentences.append(
                     f"No table of catalog {self.name!r} matches {pattern!r}{suggestion or '.'}"
                 )
-        if unmatched is not None:
-            unmatched += unmatched_sentences
-        if unmatched_sentences and (unmatched is None or not matched_names):
+        if unmatched_messages is not None:
+            unmatched_messages += unmatched_sentences
+        if unmatched_sentences and (unmatched_messages is None or not matched_names):
             raise TableNotFound(" ".join(unmatched_sentences))
         return list(matched_names)
 
@@ -252,8 +254,8 @@ class _TimedLake:
         self.stop = interrupting.Stop()
         self.until_done = contextlib.ExitStack()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._lake, name)
+    def __getattr__(self, attribute_name: str) -> Any:
+        return getattr(self._lake, attribute_name)
 
     @cached_property
     def spark(self) -> SparkSession:

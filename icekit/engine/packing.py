@@ -42,23 +42,23 @@ class Packed:
             f"{file_count:,} {kind}" for kind, file_count in files_by_kind.most_common()
         )
         data_note = "with its data" if self.has_data else "metadata only, no row of data"
-        lines = [
+        text_lines = [
             f"{display_name(self.table)} → {self.file}: {size(self.size_in_bytes)}, {data_note}",
             f"  {count(files_by_kind.total(), 'file')}: {kinds_text}",
         ]
         if missing_paths := self.contents.missing_paths:
-            lines.append(
+            text_lines.append(
                 f"  {count(len(missing_paths), 'file')} of the table do not exist: "
                 f"{missing_paths[0]}"
             )
         if self.is_redacted:
-            lines.append(f"  still readable: {REMAINS}")
+            text_lines.append(f"  still readable: {REMAINS}")
         else:
             rows_note = "all rows; " if self.has_data else ""
             redact_hint = "" if self.has_data else "; --redact replaces names and texts"
-            lines.append(f"  it may be private: {rows_note}{_PRIVATE}{redact_hint}")
-        lines.append(f"Next:  icekit unpack {shlex.quote(str(self.file))}")
-        return "\n".join(lines)
+            text_lines.append(f"  it may be private: {rows_note}{_PRIVATE}{redact_hint}")
+        text_lines.append(f"Next:  icekit unpack {shlex.quote(str(self.file))}")
+        return "\n".join(text_lines)
 
 
 @frozen

@@ -100,13 +100,13 @@ def _dependency_objection(spark: SparkSession, filtered_rows: DataFrame) -> str 
     """What the value depends on besides the row; None if on nothing."""
     from py4j.protocol import Py4JError
 
-    any_session: Any = spark
+    jvm: Any = spark._jvm
     analyzed_plan = frame_execution(filtered_rows).analyzed()
     # Columns that only Iceberg has, such as _file, are projected away above it.
     while node_class(analyzed_plan) != "Filter":
         analyzed_plan = analyzed_plan.children().apply(0)
     condition_expression = analyzed_plan.condition()
-    tree_patterns = any_session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    tree_patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     if condition_expression.containsPattern(tree_patterns.PLAN_EXPRESSION()):
         return "it has a subquery, but a filter may use only the row; write the values instead"
     if not condition_expression.deterministic():

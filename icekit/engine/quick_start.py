@@ -134,11 +134,11 @@ class QuickStart:
                 return ()
         return write_options
 
-    def record_jars(self, context: Any) -> None:
+    def record_jars(self, spark_context: Any) -> None:
         """Note which jars the packages of a session resolved to, for the next start; remove
         archives that are of no more use.
         """
-        spark_conf = context.getConf()
+        spark_conf = spark_context.getConf()
         # Spark's own configuration files may name other jars.
         if (
             not self.is_possible

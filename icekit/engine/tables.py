@@ -82,7 +82,7 @@ class Tables(Protocol):
 
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, sorted; none if there is no such namespace."""
-        return [name for name in self.names() if name[:-1] == namespace]
+        return [table_name for table_name in self.names() if table_name[:-1] == namespace]
 
     def source(self, table: Identifier) -> TableSource:
         """Find one table; raises TableNotFound with near names, or NotATable for a view."""
@@ -161,8 +161,8 @@ _CATALOG_SCHEMA = (
 class EmbeddedTables(Tables):
     """The embedded lake, asked with the standard library alone: a first look takes no imports."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, lake_path: Path) -> None:
+        self.path = lake_path
 
     def __repr__(self) -> str:
         return f"embedded lake at {self.path}"
@@ -179,13 +179,13 @@ class EmbeddedTables(Tables):
         warehouse = f"{self.path}/warehouse"
         return {"type": "sql", "uri": uri, "warehouse": warehouse}
 
-    def catalog(self, name: str) -> Any:
+    def catalog(self, catalog_name: str) -> Any:
         """The same tables as a new pyiceberg catalog, to be closed by who asks for it."""
         check_configuration()
         require("sqlalchemy", "The embedded lake as a catalog of PyIceberg")
         from pyiceberg.catalog.sql import SqlCatalog
 
-        return SqlCatalog(name, **self.properties)
+        return SqlCatalog(catalog_name, **self.properties)
 
     def _query(self, sql: str, *arguments: str) -> list[tuple[Any, ...]]:
         database = self.database
@@ -268,8 +268,8 @@ class EmbeddedTables(Tables):
 class SessionTables(Tables):
     """A catalog known only to a running Spark session."""
 
-    def __init__(self, name: str, spark: SparkSession) -> None:
-        self.name = name
+    def __init__(self, catalog_name: str, spark: SparkSession) -> None:
+        self.name = catalog_name
         self.spark = spark
 
     def __repr__(self) -> str:
@@ -354,8 +354,8 @@ def _source_by_sql(spark: SparkSession, table: Identifier) -> tuple[str, Callabl
 class ProfileTables(Tables):
     """A catalog that pyiceberg connects to by its profile."""
 
-    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        self.name = name
+    def __init__(self, profile_name: str, properties: Mapping[str, str]) -> None:
+        self.name = profile_name
         self.properties = properties
         self._catalog: Any = None
         # pyiceberg opens and closes one connection to Hive around each question, whichever thread

@@ -157,7 +157,7 @@ def test_the_examples_are_the_first_by_name_and_all_are_weighed() -> None:
 
 def test_orphans_below_a_link_are_not_decided() -> None:
     comparison = compared("/t", [], [])
-    comparison.compare(ListedFile("data/link/x", 7, OLD, link="data/link"))
+    comparison.compare(ListedFile("data/link/x", 7, OLD, linked_folder="data/link"))
 
     assert comparison.orphan_doubts == [
         "file:/t/data/link is a link to another folder, whose files may belong to something else"

@@ -140,10 +140,10 @@ class Comparison:
         self.orphan_examples = nsmallest(
             EXAMPLES, [*self.orphan_examples, self._location_of(file.path)]
         )
-        if file.link:
+        if file.linked_folder:
             self._add_doubt(
-                f"{self._location_of(file.link)} is a link to another folder, whose files may "
-                "belong to something else"
+                f"{self._location_of(file.linked_folder)} is a link to another folder, whose files "
+                "may belong to something else"
             )
 
     def _location_of(self, path: str) -> str:
