@@ -12,6 +12,7 @@ from enum import StrEnum
 from icekit.common import frozen
 from icekit.engine.compat import is_at_least
 from icekit.engine.spark_conf import RUNTIMES
+from icekit.iceberg.values import base_type
 
 
 class Ability(StrEnum):
@@ -101,7 +102,7 @@ class Engine:
         """Whether it has an ability for a primitive type, as a schema of Iceberg names it; no type
         that is not in the table has any.
         """
-        type_support = _TYPES.get(_base_type(type_name))
+        type_support = _TYPES.get(base_type(type_name).strip())
         first_minor = (
             None
             if type_support is None
@@ -127,16 +128,11 @@ class Engine:
 
 def first_reading_engine(type_name: str) -> Engine | None:
     """The first engine that reads a type; None if none does."""
-    type_support = _TYPES.get(_base_type(type_name), _UNREAD)
+    type_support = _TYPES.get(base_type(type_name).strip(), _UNREAD)
     if not type_support.first_minor_by_spark or not _has_supported_crs(type_name):
         return None
     spark_version = min(type_support.first_minor_by_spark)
     return Engine(spark_version, f"1.{type_support.first_minor_by_spark[spark_version]}")
-
-
-def _base_type(type_name: str) -> str:
-    """``decimal`` of ``decimal(12, 2)``."""
-    return type_name.partition("(")[0].partition("[")[0].strip()
 
 
 def _has_supported_crs(type_name: str) -> bool:

@@ -34,9 +34,9 @@ _WITHOUT_AUTHORITY = ("hdfs", "viewfs")
 class ListedFile(NamedTuple):
     """A file below a listed folder: its path from there, and what the listing says of it.
 
-    ``linked_folder`` is one, a path from there too, through which it was reached; empty
-    without one. A linked folder with ``is_repeated_link`` is no file: its files are listed under
-    another path.
+    ``linked_folder`` is the path, from there too, of the linked folder through which it was
+    reached; empty without one. A linked folder with ``is_repeated_link`` is no file: its files are
+    listed under another path.
     """
 
     path: str

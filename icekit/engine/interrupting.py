@@ -73,10 +73,10 @@ class Ending:
 
         Once the process is asked to end, Spark's JVM may be asked too (a signal to the whole
         group), or a call to it may have been cut short. py4j then raises Py4JNetworkError or
-        Py4JError, a plain
-        ConnectionRefusedError or ConnectionResetError, or the TypeError and AttributeError of a
-        Spark session that is half gone. So it is not told by class: after the signal every error
-        is, but one that is a verdict on rows, which is a step's result and not an error.
+        Py4JError, a plain ConnectionRefusedError or ConnectionResetError, or the TypeError and
+        AttributeError of a Spark session that is half gone. So the class does not tell: after the
+        signal every error is part of it, but not a verdict on rows, which is a step's result and
+        no error.
         """
         return isinstance(error, KeyboardInterrupt) or (
             self.is_requested and isinstance(error, Exception)

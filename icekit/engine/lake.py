@@ -292,7 +292,7 @@ _GOING_SECONDS = 20.0
 
 
 def close_at_end(lake: Lake, ending: interrupting.Ending) -> None:
-    """Close the lake; ``ending`` has then heard it, if the process was asked to end by then or
+    """Close the lake, and acknowledge ``ending`` if the process was asked to end by then or
     meanwhile.
 
     The JVM may be gone, or not answer, or still be at work on the call that a signal has cut short.

@@ -1,4 +1,4 @@
-"""Know which of Iceberg's metadata tables cannot be read because the column of a partition field
+"""Find which of Iceberg's metadata tables cannot be read because the column of a partition field
 was dropped.
 """
 

@@ -473,9 +473,7 @@ def lineage(snapshots: Mapping[int | None, Json], snapshot: Json | None) -> Iter
 
 
 def history(metadata: Json, snapshot: Json | None) -> History:
-    """Cadence, writers and refs, of all snapshots and of the chosen snapshot's
-    lineage.
-    """
+    """Cadence, writers and refs, of all snapshots and of the lineage of ``snapshot``."""
     snapshots = snapshots_by_id(metadata)
     lineage_snapshots = list(lineage(snapshots, snapshot))[::-1]
     lineage_times_ms = [s["timestamp-ms"] for s in lineage_snapshots]

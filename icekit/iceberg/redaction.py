@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from icekit.iceberg import PATH_FIELD_ID, avro
+from icekit.iceberg.metadata import leaves
 from icekit.iceberg.relocation import Changes, Json
 
 #: What stays readable in a redacted pack.
@@ -71,7 +72,7 @@ class _TypedChanges(Changes):
 
     def begin_table(self, metadata: Json) -> None:
         for schema in _schemas(metadata):
-            self._types |= dict(_leaf_types(schema))
+            self._types |= {leaf.field_id: leaf.type for leaf in leaves(schema)}
         specs = metadata.get("partition-specs") or [
             {"spec-id": 0, "fields": metadata.get("partition-spec") or []}
         ]
@@ -347,27 +348,6 @@ def _partition_fields(entry_schema: Any) -> list[Json]:
 def _schemas(metadata: Json) -> list[Json]:
     single_schema = metadata.get("schema")
     return [*(metadata.get("schemas") or ()), *([single_schema] if single_schema else ())]
-
-
-def _child_types(nested_type: Any) -> list[tuple[int, Any]]:
-    """The ids and types directly inside a type."""
-    if not isinstance(nested_type, dict):
-        return []
-    if "fields" in nested_type:
-        return [(field["id"], field["type"]) for field in nested_type["fields"]]
-    type_keys = [("element-id", "element"), ("key-id", "key"), ("value-id", "value")]
-    return [
-        (nested_type[id_key], nested_type[type_key])
-        for id_key, type_key in type_keys
-        if id_key in nested_type
-    ]
-
-
-def _leaf_types(nested_type: Any) -> Iterator[tuple[int, str]]:
-    for field_id, child_type in _child_types(nested_type):
-        if isinstance(child_type, str):
-            yield field_id, child_type
-        yield from _leaf_types(child_type)
 
 
 def _new_column_names(
