@@ -103,16 +103,6 @@ def java_classes(error: BaseException) -> tuple[str, ...]:
     return tuple(cause.class_name for cause in causes_of(error))
 
 
-def causes_text(error: BaseException) -> str:
-    """Class and message of every cause, one a line, without secrets."""
-    return "\n".join(
-        [
-            scrub(f"{type(error).__name__}: {error}".split("\n\tat ", 1)[0]),
-            *map(str, _java_causes(error)),
-        ]
-    )
-
-
 # A class of Java and its message, as py4j writes a stack trace, and as Spark Connect begins a text.
 _IN_TRACE = re.compile(r"^(?:Caused by: |: )((?:[\w$]+\.)+[\w$]+)(?:: (.*))?$", re.M)
 _IN_CONNECT = re.compile(r"\(((?:[\w$]+\.)+[\w$]+)\) (.*)", re.S)
