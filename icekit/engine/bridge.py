@@ -72,13 +72,13 @@ def old_iceberg_message(spark: SparkSession) -> str | None:
     """
     if not has_bridge(spark):
         return None
-    version = iceberg_version(spark, "")
-    if is_at_least(version, 11):
+    session_version = iceberg_version(spark, "")
+    if is_at_least(session_version, 11):
         return None
     return (
         "icekit rewrites data and delete files with Iceberg 1.11 or newer; this session has "
-        f"{version}. Nothing was written. Give the session a newer iceberg-spark-runtime; look, "
-        "plan and report work with this one."
+        f"{session_version}. Nothing was written. Give the session a newer iceberg-spark-runtime; "
+        "look, plan and report work with this one."
     )
 
 
@@ -228,11 +228,11 @@ def temporary_catalog(spark: SparkSession, catalog_name: str) -> Iterator[None]:
         return str(catalog_manager.currentCatalog().name()), catalog_manager.currentNamespace()
 
     def write_current(catalog_and_namespace: tuple[str, Any]) -> None:
-        catalog, namespace = catalog_and_namespace
+        target_catalog, target_namespace = catalog_and_namespace
         # Does nothing to the current catalog, whose current namespace stays.
-        spark.catalog.setCurrentCatalog(catalog)
-        if namespace is not None:
-            catalog_manager.setCurrentNamespace(namespace)
+        spark.catalog.setCurrentCatalog(target_catalog)
+        if target_namespace is not None:
+            catalog_manager.setCurrentNamespace(target_namespace)
 
     with _temporary_value(
         spark, "the current catalog", (catalog_name, None), read_current, write_current

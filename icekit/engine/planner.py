@@ -102,16 +102,16 @@ def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) 
     jvm: Any = spark._jvm
     iceberg_table = load_latest_table(spark, table)
     metrics_reporter = jvm.org.apache.iceberg.metrics.InMemoryMetricsReporter()
-    scan = (
+    table_scan = (
         iceberg_table.newScan()
         .caseSensitive(is_case_sensitive(spark))
         .metricsReporter(metrics_reporter)
     )
     if where is not None:
-        scan = scan.filter(filter_expression(spark, table, where))
+        table_scan = table_scan.filter(filter_expression(spark, table, where))
     start_time = time.monotonic()
     # Planned by counting them in Java: none of the files comes over the bridge.
-    scan_tasks = scan.planFiles()
+    scan_tasks = table_scan.planFiles()
     jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.size(scan_tasks)
     scan_tasks.close()
     planning_seconds = time.monotonic() - start_time
@@ -299,7 +299,7 @@ def query_execution(spark: SparkSession, sql: str, *, is_planned: bool = True) -
 
 
 @contextlib.contextmanager
-def refuse_on_error(step: str, advice: str) -> Iterator[None]:
+def refuse_on_error(step_verb: str, advice: str) -> Iterator[None]:
     """Raise :class:`~icekit.common.errors.StatementRefused` for a statement with which Spark cannot
     do the step of the block.
     """
@@ -310,7 +310,7 @@ def refuse_on_error(step: str, advice: str) -> Iterator[None]:
             yield
     except PySparkException as error:
         raise StatementRefused(
-            f"Spark cannot {step} the statement: {complaint(error)}. {advice}"
+            f"Spark cannot {step_verb} the statement: {complaint(error)}. {advice}"
         ) from None
 
 
@@ -378,18 +378,18 @@ def walk_plan(node: Any) -> Iterator[Any]:
         yield from walk_plan(child)
 
 
-def nodes_with_searches(node: Any) -> Iterator[Any]:
+def nodes_with_match_subqueries(node: Any) -> Iterator[Any]:
     """A plan's nodes, and those of the sub-queries by which a copy-on-write MERGE looks for
     matches.
     """
     for plan_node in walk_plan(node):
         yield plan_node
         if node_class(plan_node) == "BatchScanExec":
-            for search_plan in match_searches(plan_node):
-                yield from nodes_with_searches(search_plan)
+            for subquery_plan in match_subquery_plans(plan_node):
+                yield from nodes_with_match_subqueries(subquery_plan)
 
 
-def match_searches(scan_node: Any) -> Iterator[Any]:
+def match_subquery_plans(scan_node: Any) -> Iterator[Any]:
     """The plans of the sub-queries by which a copy-on-write MERGE looks for matches, before it
     scans.
     """

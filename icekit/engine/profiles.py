@@ -77,8 +77,8 @@ def _all_catalogs_hint(profiles: Iterable[str], embedded_name: str) -> str:
     profile_names = sorted(profiles)
     if not profile_names:
         return f"; the only catalog is {embedded_name}, the embedded one."
-    first_names = ", ".join([embedded_name, *profile_names[:-1]])
-    return f"; the catalogs are {first_names} and {profile_names[-1]}."
+    leading_names = ", ".join([embedded_name, *profile_names[:-1]])
+    return f"; the catalogs are {leading_names} and {profile_names[-1]}."
 
 
 def _search_path_sentence() -> str:

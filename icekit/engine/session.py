@@ -178,7 +178,7 @@ def _own_session(catalog_conf: SparkCatalogConf, extra_settings: Mapping[str, st
             # Everybody can read the JVM's command line, so secrets follow through the bridge's
             # socket.
             if SparkContext._gateway is None:
-                threading.Thread(target=_import_ahead, daemon=True).start()
+                threading.Thread(target=_import_modules_early, daemon=True).start()
                 jvm_gateway = launch_gateway(
                     SparkConf(loadDefaults=False).setAll(public_settings), jvm_streams()
                 )  # type: ignore[no-untyped-call]
@@ -218,7 +218,7 @@ def _own_session(catalog_conf: SparkCatalogConf, extra_settings: Mapping[str, st
     return _own_spark
 
 
-def _import_ahead() -> None:
+def _import_modules_early() -> None:
     """Import, while the JVM starts, what PySpark imports when it first passes a value to Java (and
     pandas with it).
     """
@@ -265,14 +265,16 @@ def own_settings(
         if not key or not equals_sign:
             # The word may be a secret, for example after a space that should be the =.
             raise SparkUnavailable(f"{usage_sentence}; word {word_number} has no = after a key.")
-    settings = {
+    session_settings = {
         "spark.master": "local[*]",
         "spark.jars.packages": ",".join(packages),
         **_OWN_SESSION,
         **extra_settings,
     }
-    settings |= {key: setting_value for key, _, setting_value in setting_pairs}
-    return (_LOOPBACK if settings["spark.master"].startswith("local") else {}) | settings
+    session_settings |= {key: setting_value for key, _, setting_value in setting_pairs}
+    return (
+        _LOOPBACK if session_settings["spark.master"].startswith("local") else {}
+    ) | session_settings
 
 
 def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:

@@ -82,13 +82,13 @@ def has_runtime(version: str) -> bool:
     return ".".join(version.split(".")[:2]) in RUNTIMES
 
 
-def require_runtime(version: str, installation: str, remedy: str) -> None:
+def require_runtime(version: str, installation_noun: str, remedy: str) -> None:
     """Refuse a Spark that Iceberg has no runtime for; raises
     :class:`~icekit.common.errors.SparkUnavailable`.
     """
     if not has_runtime(version):
         raise SparkUnavailable(
-            f"This {installation} has Spark {version}, for which Iceberg has no runtime: the "
+            f"This {installation_noun} has Spark {version}, for which Iceberg has no runtime: the "
             f"newest that works is Spark {NEWEST_SPARK}. {remedy} look, plan and report work "
             "without Spark."
         )
@@ -114,18 +114,18 @@ def spark_conf(profile_name: str, properties: Mapping[str, str]) -> SparkCatalog
     :class:`~icekit.common.errors.ProfileError` naming each key that cannot be translated.
     """
     catalog_type = catalog_type_of(profile_name, properties)
-    settings, packages = _catalog_settings(profile_name, catalog_type, properties)
+    translated_settings, packages = _catalog_settings(profile_name, catalog_type, properties)
     untranslatable_keys = []
     for key, property_value in properties.items():
         if key in _PYTHON_ONLY:
             continue
         if key.startswith("spark."):
-            settings[key.removeprefix("spark.")] = property_value
+            translated_settings[key.removeprefix("spark.")] = property_value
         elif key in _SAME or key in _RENAMED or key.startswith("header."):
-            settings[_RENAMED.get(key, key)] = property_value
+            translated_settings[_RENAMED.get(key, key)] = property_value
         elif key == _BY_HOST:
             is_by_host = property_value.lower() in {"true", "1", "yes", "y"}
-            settings["s3.path-style-access"] = str(not is_by_host).lower()
+            translated_settings["s3.path-style-access"] = str(not is_by_host).lower()
         else:
             untranslatable_keys.append(key)
     if untranslatable_keys:
@@ -135,14 +135,19 @@ def spark_conf(profile_name: str, properties: Mapping[str, str]) -> SparkCatalog
             f"{', '.join(sorted(untranslatable_keys))}{nearest_hints or '.'} Remove them, or give "
             "the Spark setting as spark.<key>."
         )
-    if "client.assume-role.arn" in settings:
-        settings["client.factory"] = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
-        settings.setdefault("client.assume-role.region", settings.get("client.region", "us-east-1"))
-    packages += _choose_file_io(settings)
+    if "client.assume-role.arn" in translated_settings:
+        translated_settings["client.factory"] = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
+        translated_settings.setdefault(
+            "client.assume-role.region", translated_settings.get("client.region", "us-east-1")
+        )
+    packages += _choose_file_io(translated_settings)
     setting_prefix = f"spark.sql.catalog.{profile_name}"
     catalog_settings = {setting_prefix: "org.apache.iceberg.spark.SparkCatalog"}
     catalog_settings.update(
-        {f"{setting_prefix}.{key}": property_value for key, property_value in settings.items()}
+        {
+            f"{setting_prefix}.{key}": property_value
+            for key, property_value in translated_settings.items()
+        }
     )
     return SparkCatalogConf(catalog_settings, tuple(dict.fromkeys(packages)))
 

@@ -54,14 +54,14 @@ class Staging:
         )
 
     def in_group_order(
-        self, frame: DataFrame, runner: Any, group: Any, file_count: int
+        self, frame: DataFrame, runner: Any, file_group: Any, file_count: int
     ) -> DataFrame:
         """Rows in the order in which Iceberg's own action, whose runner this is, writes those of a
         group.
         """
         from pyspark.sql import DataFrame
 
-        return DataFrame(self.java.sorted(runner, group, file_count, frame._jdf), self.spark)
+        return DataFrame(self.java.sorted(runner, file_group, file_count, frame._jdf), self.spark)
 
     def write(self, frame: DataFrame, task_set_id: str, options: Mapping[str, str]) -> Any:
         """Write rows to new data files of the table, which are not committed yet; returns Java's

@@ -91,11 +91,15 @@ def _integer_spans(ranges: Sequence[FileRange]) -> list[tuple[int, int]]:
 
 def _integers_of_texts(texts: Sequence[str]) -> list[int]:
     encoded_texts = [text.encode() for text in texts]
-    least_bytes = min(encoded_texts)
-    greatest_bytes = max(encoded_texts)
+    lowest_encoded_text = min(encoded_texts)
+    highest_encoded_text = max(encoded_texts)
     shared_prefix_length = next(
-        (i for i, (a, b) in enumerate(zip(least_bytes, greatest_bytes, strict=False)) if a != b),
-        min(len(least_bytes), len(greatest_bytes)),
+        (
+            i
+            for i, (a, b) in enumerate(zip(lowest_encoded_text, highest_encoded_text, strict=False))
+            if a != b
+        ),
+        min(len(lowest_encoded_text), len(highest_encoded_text)),
     )
     suffix_bytes = max(len(text_bytes) for text_bytes in encoded_texts) - shared_prefix_length
     return [

@@ -475,17 +475,17 @@ _WHOLE = ("int", "long", "date", "time")
 
 
 def _repeated_identifiers(
-    snapshot_id: int, files: Sequence[Record], identifier_columns: Sequence[Column]
+    snapshot_id: int, commit_files: Sequence[Record], identifier_columns: Sequence[Column]
 ) -> RepeatedIdentifiers | None:
     """What one commit added, if its bounds leave fewer identifiers than records: in a partition, or
     in all of them.
     """
     files_by_partition: dict[str, list[Record]] = defaultdict(list)
-    for file in files:
+    for file in commit_files:
         files_by_partition[repr(file["partition"])].append(file)
     excess_counts = [
         (record_count - max_identifier_count, record_count, max_identifier_count)
-        for file_group in (files, *files_by_partition.values())
+        for file_group in (commit_files, *files_by_partition.values())
         if (max_identifier_count := _max_identifier_count(file_group, identifier_columns))
         is not None
         and (record_count := sum(file["record_count"] for file in file_group))
@@ -526,18 +526,18 @@ def _max_identifier_count(
 _TASK = re.compile(r"(?:^|/)(\d{5,}-\d+-.+)-\d{5}\.\w+$")
 
 
-def _sampled_write(files: Sequence[Record]) -> SampledWrite | None:
+def _sampled_write(commit_files: Sequence[Record]) -> SampledWrite | None:
     """What one commit added, with its tasks; None if a name does not say which task wrote the
     file.
     """
-    task_matches = [_TASK.search(file["file_path"]) for file in files]
+    task_matches = [_TASK.search(file["file_path"]) for file in commit_files]
     if None in task_matches:
         return None
     return SampledWrite(
-        len(files),
+        len(commit_files),
         len({task_match[1] for task_match in task_matches if task_match}),
-        sum(file["file_size_in_bytes"] for file in files),
-        len({repr(file["partition"]) for file in files}),
+        sum(file["file_size_in_bytes"] for file in commit_files),
+        len({repr(file["partition"]) for file in commit_files}),
     )
 
 

@@ -375,9 +375,9 @@ def directly_named_files(metadata: Json, metadata_location: str) -> frozenset[st
     return frozenset(
         (
             metadata_location,
-            *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ()),
+            *(log_entry["metadata-file"] for log_entry in metadata.get("metadata-log") or ()),
             *filter(None, manifest_lists),
-            *(file["statistics-path"] for file in statistics_files(metadata)),
+            *(statistics_file["statistics-path"] for statistics_file in statistics_files(metadata)),
         )
     )
 
@@ -394,7 +394,7 @@ def future_times(metadata: Json, now_ms: int) -> list[int]:
     which it adds the last update (TableMetadata).
     """
     logs = (metadata.get("snapshot-log") or (), metadata.get("metadata-log") or ())
-    entry_times_ms: list[int] = [entry["timestamp-ms"] for log in logs for entry in log]
+    entry_times_ms: list[int] = [log_entry["timestamp-ms"] for log in logs for log_entry in log]
     entry_times_ms.append(metadata["last-updated-ms"])
     return sorted({time_ms for time_ms in entry_times_ms if time_ms - CLOCK_SKEW_MS > now_ms})
 

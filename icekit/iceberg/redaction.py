@@ -146,9 +146,9 @@ class Survey(_TypedChanges):
         self.change_partition(file_entry, self._note_text)
         self.change_paths(file_entry, self._note_path)
 
-    def _note_text(self, value: bytes, _: str) -> bytes:
-        self.texts.add(value)
-        return value
+    def _note_text(self, text_bytes: bytes, _: str) -> bytes:
+        self.texts.add(text_bytes)
+        return text_bytes
 
     def _note_path(self, path: str) -> str:
         folder, _, file_name = path.rpartition("/")

@@ -326,11 +326,11 @@ class Relocation:
         if data_file.get("key_metadata") is not None:
             raise _encrypted_refusal("a file")
         old_path = data_file["file_path"]
-        kind = _KINDS[data_file.get("content") or 0]
+        file_kind = _KINDS[data_file.get("content") or 0]
         data_file["file_path"] = self.moved_paths(old_path)
         if data_file.get("referenced_data_file") is not None:
             data_file["referenced_data_file"] = self.moved_paths(data_file["referenced_data_file"])
-        if kind is FileKind.POSITION_DELETES:
+        if file_kind is FileKind.POSITION_DELETES:
             if old_path in self._lengths_by_path:
                 data_file["file_size_in_bytes"] = self._lengths_by_path[old_path]
                 # The offsets of row groups, which only readers that split files need.
@@ -338,7 +338,7 @@ class Relocation:
                     data_file["split_offsets"] = None
             self._move_bounds(data_file)
         self.changes.change_entry(entry)
-        return _ContentFile(kind, old_path, data_file["file_format"].lower())
+        return _ContentFile(file_kind, old_path, data_file["file_format"].lower())
 
     def _move_bounds(self, delete_file: Json) -> None:
         """Move the bounds of a delete file's paths, or drop them where they would not enclose its

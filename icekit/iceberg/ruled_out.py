@@ -230,11 +230,13 @@ def _applied_deletes(
             row for row in remaining_delete_indexes if older_data_count_by_row[row]
         ]
         for column_spans in compared_columns:
-            running_unions = list(accumulate(column_spans.data, _Span.union))
+            running_span_unions = list(accumulate(column_spans.data, _Span.union))
             remaining_delete_indexes = [
                 row
                 for row in remaining_delete_indexes
-                if column_spans.deletes[row].meets(running_unions[older_data_count_by_row[row] - 1])
+                if column_spans.deletes[row].meets(
+                    running_span_unions[older_data_count_by_row[row] - 1]
+                )
             ]
         file_counts = [0] * len(sorted_row_indexes)
         record_counts = [0] * len(sorted_row_indexes)

@@ -62,7 +62,7 @@ def where(
         replace(column, type="") if column.type == "uuid" and not is_for_query else column
         for column in columns
     ]
-    spec_predicates: list[str] = []
+    combination_predicates: list[str] = []
     for spec_id in sorted(values_by_spec):
         field_terms = {
             field_index: (field, term_sql)
@@ -87,14 +87,14 @@ def where(
                 ]
             except (OverflowError, ValueError):
                 return None  # a time before year 1 or after 9999
-            spec_predicates.append(
+            combination_predicates.append(
                 " AND ".join(f"({p})" if " OR " in p else p for p in field_predicates)
                 if len(field_predicates) > 1
                 else field_predicates[0]
             )
-    if len(spec_predicates) == 1:
-        return spec_predicates[0]
-    return " OR ".join(f"({a})" for a in spec_predicates)
+    if len(combination_predicates) == 1:
+        return combination_predicates[0]
+    return " OR ".join(f"({a})" for a in combination_predicates)
 
 
 def lookup_of(column: Column) -> str | None:

@@ -15,7 +15,12 @@ from icekit.common import frozen
 from icekit.common.sql import Identifier, identifier, literal
 from icekit.common.units import count, size
 from icekit.engine.metadata_tables import metadata_table
-from icekit.engine.planner import executed_command_plan, metric, node_class, nodes_with_searches
+from icekit.engine.planner import (
+    executed_command_plan,
+    metric,
+    node_class,
+    nodes_with_match_subqueries,
+)
 from icekit.health.facts.model import TableFacts
 from icekit.iceberg.file_kind import Kind
 from icekit.sandbox.trial import Sandbox, groups_within
@@ -241,7 +246,9 @@ def _shuffle_bytes(physical_plan: Any) -> int:
     where there is none.
     """
     shuffle_read_bytes = 0
-    for plan_node in nodes_with_searches(physical_plan) if physical_plan is not None else ():
+    for plan_node in (
+        nodes_with_match_subqueries(physical_plan) if physical_plan is not None else ()
+    ):
         if node_class(plan_node) == "AQEShuffleReadExec":
             shuffle_read_bytes = shuffle_read_bytes or metric(plan_node, "partitionDataSize")
         elif node_class(plan_node) == "ShuffleExchangeExec":

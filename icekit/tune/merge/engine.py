@@ -17,7 +17,7 @@ from icekit.common.sql import Identifier, display_name, identifier
 from icekit.engine.bridge import elements
 from icekit.engine.planner import (
     is_scan_of,
-    match_searches,
+    match_subquery_plans,
     node_class,
     query_execution,
     walk_plan,
@@ -115,7 +115,7 @@ def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
         )
     match_search_nodes = (
         n
-        for search_plan in match_searches(scan_node)
+        for search_plan in match_subquery_plans(scan_node)
         for n in walk_plan(search_plan)
         if is_scan_of(n, target)
     )
