@@ -70,16 +70,16 @@ class Action:
         return (self.catalog, *self.table)
 
     @property
-    def rewrites_deletes(self) -> bool:
+    def rewrites_position_deletes(self) -> bool:
         """Whether the action rewrites position delete files."""
         return self.procedure == "rewrite_position_delete_files"
 
-    def integer_argument(self, argument: str, default: int) -> int:
+    def integer_argument(self, argument_name: str, default: int) -> int:
         """An argument of the procedure as an integer."""
-        return int(str(self.arguments.get(argument, default)))
+        return int(str(self.arguments.get(argument_name, default)))
 
     @property
-    def only_drops(self) -> bool:
+    def only_drops_deletes(self) -> bool:
         """Whether the action rewrites no data file, and only drops delete files that apply to
         none.
         """
@@ -90,40 +90,46 @@ class Action:
     @property
     def sql(self) -> str:
         """The statement that a person could paste, or the command if no statement does the same."""
-        if self.only_drops or self.misread_keys or self.procedure == CONVERT:
+        table_name = sql.display_name(self.table)
+        if self.only_drops_deletes or self.misread_keys or self.procedure == CONVERT:
             is_conversion = self.procedure == CONVERT
-            verb, option = ("convert", "--branch") if is_conversion else ("compact", "--ref")
-            branch = [option, self.branch] if self.branch else []
-            name = sql.display_name(self.table)
-            return command_line(verb, self.catalog, name, *branch, "--execute")
+            command = "convert" if is_conversion else "compact"
+            branch_options: list[str] = []
+            if self.branch:
+                branch_options = ["--branch" if is_conversion else "--ref", self.branch]
+            return command_line(command, self.catalog, table_name, *branch_options, "--execute")
         if self.expiry is not None and not self.expiry.is_stock:
             # Iceberg's own procedure would remove what writers and staged writes need.
-            stated = self.retention.command_options if self.retention else ()
-            name = sql.display_name(self.table)
-            only = "--procedures", self.procedure
-            return command_line("maintain", self.catalog, name, *stated, *only, "--execute")
-        given: dict[str, sql.Argument] = {"table": sql.display_name(self.table)}
+            options = (
+                *(self.retention.command_options if self.retention else ()),
+                *("--procedures", self.procedure, "--execute"),
+            )
+            return command_line("maintain", self.catalog, table_name, *options)
+        call_arguments: dict[str, sql.Argument] = {"table": table_name}
         if self.order.is_sorting:
-            given["strategy"] = "sort"
+            call_arguments["strategy"] = "sort"
             if self.order.sql:
-                given["sort_order"] = self.order.sql
+                call_arguments["sort_order"] = self.order.sql
         if self.where is not None:
-            given["where"] = self.where
+            call_arguments["where"] = self.where
         if self.branch:
-            given["branch"] = self.branch
+            call_arguments["branch"] = self.branch
         if self.older_than:
-            given["older_than"] = self.older_than
-        options = {name: value for name, value in self.options.items() if name != DANGLING}
-        return sql.call(self.catalog, self.procedure, options=options, **given, **self.arguments)
+            call_arguments["older_than"] = self.older_than
+        call_arguments |= self.arguments
+        rewrite_options = {
+            option: setting for option, setting in self.options.items() if option != DANGLING
+        }
+        return sql.call(self.catalog, self.procedure, options=rewrite_options, **call_arguments)
 
     @property
     def title(self) -> str:
         """The procedure and its target, for a progress line."""
-        names = names_of(self.partition_names[:1], len(self.partitions))
-        return f"{self.procedure} {names}" if self.partition_names else self.procedure
+        partitions_text = names_and_others(self.partition_names[:1], len(self.partitions))
+        return f"{self.procedure} {partitions_text}" if self.partition_names else self.procedure
 
 
-def names_of(names: Sequence[str], total: int) -> str:
+def names_and_others(names: Sequence[str], total_count: int) -> str:
     """The names, and how many of the total are not among them."""
-    others = f" and {total - len(names):,} more" if total > len(names) else ""
-    return f"{', '.join(names)}{others}"
+    others_text = f" and {total_count - len(names):,} more" if total_count > len(names) else ""
+    return f"{', '.join(names)}{others_text}"

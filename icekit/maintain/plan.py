@@ -9,7 +9,7 @@ from icekit.common.units import count, size
 from icekit.common.view import Badge, Block, Folded, Item, Sentence, Shown
 from icekit.health.facts.snapshot_statistics import renewal_statement, statistics_of
 from icekit.iceberg.metadata import Json
-from icekit.maintain.action import Action, names_of
+from icekit.maintain.action import Action, names_and_others
 from icekit.maintain.prediction import EQUALITY_DELETE, Prediction, total_of
 
 
@@ -57,7 +57,7 @@ class Skipped:
         return self.reason in {SkipReason.RECENT, SkipReason.LIKELY_CONFLICT}
 
     @property
-    def text(self) -> str:
+    def count_and_reason(self) -> str:
         """``2 partitions, outside the time window``."""
         return f"{count(self.partition_count, 'partition')}, {_WORDS[self.reason]}"
 
@@ -99,14 +99,14 @@ class Plan(Shown):
     waits: str | None = None
 
     @property
-    def name(self) -> str:
+    def table_name(self) -> str:
         """``namespace.table`` as a person writes it."""
         return sql.display_name(self.table)
 
     @property
     def command(self) -> str:
         """The command for such a plan: ``compact``, ``convert`` or ``maintain``."""
-        is_compaction = all(a.procedure == "rewrite_data_files" for a in self.actions)
+        is_compaction = all(action.procedure == "rewrite_data_files" for action in self.actions)
         return "convert" if self.converts else "compact" if is_compaction else "maintain"
 
     @property
@@ -116,7 +116,7 @@ class Plan(Shown):
 
     def command_with(self, *options: str) -> str:
         """The command for this plan's table and catalog, with options."""
-        return command_line(self.command, self.catalog, self.name, *options)
+        return command_line(self.command, self.catalog, self.table_name, *options)
 
     @property
     def prediction(self) -> Prediction:
@@ -124,10 +124,10 @@ class Plan(Shown):
         add up.
         """
         unit = EQUALITY_DELETE if self.converts else "file"
-        return total_of((a.prediction for a in self.actions), unit)
+        return total_of((action.prediction for action in self.actions), unit)
 
     @property
-    def reads(self) -> tuple[int, int]:
+    def files_and_bytes_read(self) -> tuple[int, int]:
         """The files, and their bytes, that the rewrites and conversions will read: what a budget
         limits.
         """
@@ -140,50 +140,54 @@ class Plan(Shown):
         """The first sentence: what the plan does, or why it does nothing."""
         if self.actions:
             # Actions of maintenance count different things, which have no sum.
-            is_sum = all(a.prediction.unit == "file" for a in self.actions)
-            total = f": {predicted(self.prediction)}" if is_sum else ""
-            return f"{count(len(self.actions), 'action')}{total}."
+            has_common_unit = all(action.prediction.unit == "file" for action in self.actions)
+            total_text = f": {prediction_sentence(self.prediction)}" if has_common_unit else ""
+            return f"{count(len(self.actions), 'action')}{total_text}."
         if self.refused:
-            verb = "is" if len(self.refused) == 1 else "are"
-            names = " and ".join(self.refused)
-            return f"{names} {verb} refused; nothing else is worth doing."
+            is_or_are = "is" if len(self.refused) == 1 else "are"
+            procedure_names = " and ".join(self.refused)
+            return f"{procedure_names} {is_or_are} refused; nothing else is worth doing."
         return self.waits or NOTHING
 
     def warnings(self) -> list[Block]:
         """What somebody should know before all else: the filters that get slower."""
         return [
-            Sentence(f"{opens.warning} ({action.action_id}).", "Slower filter")
+            Sentence(f"{filter_opens.warning} ({action.action_id}).", "Slower filter")
             for action in self.actions
-            for opens in action.prediction.slower_filters
+            for filter_opens in action.prediction.slower_filters
         ]
 
     def details(self) -> list[Block]:
         """What follows the summary: the actions, what is left alone, and notes."""
-        blocks: list[Block] = [_action(action) for action in self.actions]
+        blocks: list[Block] = [_action_item(action) for action in self.actions]
         if self.parallelism:
-            settings = [(e.name, f"{e.value}: {e.why}") for e in self.parallelism]
-            blocks.append(Folded("Spark's options, and why", [Item("", settings)], True))
+            options_with_reasons = [(e.name, f"{e.value}: {e.why}") for e in self.parallelism]
+            blocks.append(
+                Folded("Spark's options, and why", [Item("", options_with_reasons)], True)
+            )
         if self.actions:
-            blocks += [Sentence(f"{name} is not planned.", "Refused") for name in self.refused]
+            blocks += [
+                Sentence(f"{procedure} is not planned.", "Refused") for procedure in self.refused
+            ]
         if self.rehearsed:
             blocks.append(Sentence(self.rehearsed, "Tried on a zero-copy clone"))
         for skipped in self.left_alone:
-            examples = names_of(skipped.examples, skipped.partition_count)
-            blocks.append(Sentence(f"{skipped.text} ({examples}).", "Left alone"))
+            examples_text = names_and_others(skipped.examples, skipped.partition_count)
+            blocks.append(Sentence(f"{skipped.count_and_reason} ({examples_text}).", "Left alone"))
         return [*blocks, *map(Sentence, self.notes)]
 
     def blocks(self) -> list[Block]:
         """The verdict with its figures, then each action with its reason, prediction and SQL."""
-        kind = "fine"
-        label = "✔ nothing to do"
+        badge_kind = "fine"
+        badge_label = "✔ nothing to do"
         if self.actions:
-            kind = "info"
-            label = "plan"
+            badge_kind = "info"
+            badge_label = "plan"
         elif self.refused or self.waits:
-            kind = "warning"
-            label = "▲ refused" if self.refused else "▲ left alone"
+            badge_kind = "warning"
+            badge_label = "▲ refused" if self.refused else "▲ left alone"
         return [
-            Badge(kind, label, self.name),
+            Badge(badge_kind, badge_label, self.table_name),
             *self.warnings(),
             Sentence(self.summary, is_strong=True),
             *self.details(),
@@ -195,11 +199,11 @@ def statistics_notes(
 ) -> list[str]:
     """A note on the statistics of the snapshot that a plan starts from; none without any."""
     statistics = statistics_of(metadata, snapshot_id)
-    kinds = " and ".join(f"{each.kind} statistics" for each in statistics)
-    renewals = "; ".join(renewal_statement(catalog, table, each) for each in statistics)
+    kinds_text = " and ".join(f"{each.kind} statistics" for each in statistics)
+    renewal_sql = "; ".join(renewal_statement(catalog, table, each) for each in statistics)
     note = (
-        f"The snapshot has {kinds}; those that this plan commits have none. To renew them after "
-        f"the run (on a branch, with its new snapshot as snapshot_id): {renewals}"
+        f"The snapshot has {kinds_text}; those that this plan commits have none. To renew them after "
+        f"the run (on a branch, with its new snapshot as snapshot_id): {renewal_sql}"
     )
     return [note] if statistics else []
 
@@ -215,30 +219,37 @@ _SOURCES = {
 }
 
 
-def predicted(p: Prediction) -> str:
+def prediction_sentence(p: Prediction) -> str:
     """A prediction as a sentence."""
-    read = f" ({size(p.bytes_in)})" if p.bytes_in else ""
-    out = f"{p.files_out:,}" if p.unit_out == p.unit else count(p.files_out, p.unit_out)
-    verb = "becomes" if p.files_in == 1 else "become"
-    text = f"{count(p.files_in, p.unit)}{read} {verb} {p.certainty.words}{out}"
+    bytes_text = f" ({size(p.bytes_in)})" if p.bytes_in else ""
+    files_out_text = f"{p.files_out:,}" if p.unit_out == p.unit else count(p.files_out, p.unit_out)
+    becomes_verb = "becomes" if p.files_in == 1 else "become"
+    files_in_text = f"{count(p.files_in, p.unit)}{bytes_text}"
+    sentence = f"{files_in_text} {becomes_verb} {p.certainty.number_prefix}{files_out_text}"
     if p.unit == "file":
-        text += f", in all about {size(p.bytes_out)}"
+        sentence += f", in all about {size(p.bytes_out)}"
         if p.delete_files_removed:
-            text += f", {count(p.delete_files_removed, 'delete file')} removed"
+            sentence += f", {count(p.delete_files_removed, 'delete file')} removed"
         if p.shuffle_bytes:
-            text += f", {size(p.shuffle_bytes)} shuffled"
-        if opens := p.file_opens_saved:
-            direction = "more" if opens < 0 else "fewer"
-            text += f"; a full scan opens {count(abs(opens), 'file')} {direction}"
-    return f"{text}{p.about}{_SOURCES.get(p.source, '')}"
+            sentence += f", {size(p.shuffle_bytes)} shuffled"
+        if opens_saved := p.file_opens_saved:
+            more_or_fewer = "more" if opens_saved < 0 else "fewer"
+            sentence += f"; a full scan opens {count(abs(opens_saved), 'file')} {more_or_fewer}"
+    return f"{sentence}{p.duration_suffix}{_SOURCES.get(p.source, '')}"
 
 
-def _action(action: Action) -> Item:
-    pairs = [("why", action.why), ("predicted", predicted(action.prediction))]
+def _action_item(action: Action) -> Item:
+    labelled_lines = [("why", action.why), ("predicted", prediction_sentence(action.prediction))]
     if action.partition_names:
-        pairs.insert(1, ("where", names_of(action.partition_names, len(action.partitions))))
+        labelled_lines.insert(
+            1, ("where", names_and_others(action.partition_names, len(action.partitions)))
+        )
     if action.order.files_by:
-        pairs.append(("order", f"new files keep the order of {action.order.files_by}"))
-    if filters := [opens.change_text for opens in action.prediction.filters if opens.skips_files]:
-        pairs.append(("filters", "; ".join(filters)))
-    return Item(f"{action.action_id}  {action.procedure}", pairs, [action.sql])
+        labelled_lines.append(("order", f"new files keep the order of {action.order.files_by}"))
+    if filter_changes := [
+        filter_opens.change_text
+        for filter_opens in action.prediction.filters
+        if filter_opens.skips_files
+    ]:
+        labelled_lines.append(("filters", "; ".join(filter_changes)))
+    return Item(f"{action.action_id}  {action.procedure}", labelled_lines, [action.sql])

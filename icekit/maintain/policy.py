@@ -13,12 +13,12 @@ from icekit.health.facts.model import TableFacts
 
 def thresholds_of(policy: CompactionPolicy, thresholds: Thresholds) -> Thresholds:
     """The thresholds of the findings, with those that the policy sets."""
-    changes: dict[str, Any] = {}
+    policy_values: dict[str, Any] = {}
     if policy.min_files is not None:
-        changes["min_input_files"] = policy.min_files
+        policy_values["min_input_files"] = policy.min_files
     if policy.delete_ratio is not None:
-        changes["delete_ratio"] = policy.delete_ratio
-    return thresholds.with_changes(**changes)
+        policy_values["delete_ratio"] = policy.delete_ratio
+    return thresholds.with_changes(**policy_values)
 
 
 def findings_of(
@@ -27,11 +27,11 @@ def findings_of(
     """The findings, made again if the policy sets thresholds of its own: candidates are made only
     for findings.
     """
-    own_thresholds = thresholds_of(policy, thresholds)
-    return findings if own_thresholds == thresholds else diagnose(facts, own_thresholds)
+    policy_thresholds = thresholds_of(policy, thresholds)
+    return findings if policy_thresholds == thresholds else diagnose(facts, policy_thresholds)
 
 
 def recent_minutes(policy: CompactionPolicy) -> float:
     """How long ago a partition was written, at most, to count as recent."""
-    minutes = policy.leave_alone_minutes
-    return RECENT_MINUTES if minutes is None else minutes
+    leave_alone_minutes = policy.leave_alone_minutes
+    return RECENT_MINUTES if leave_alone_minutes is None else leave_alone_minutes

@@ -23,7 +23,7 @@ class Certainty(StrEnum):
     ABOUT = "about"
 
     @property
-    def words(self) -> str:
+    def number_prefix(self) -> str:
         """``at most ``, before a number; nothing before an exact one."""
         return "" if self is Certainty.EXACT else f"{self} "
 
@@ -76,18 +76,18 @@ class Prediction:
         return "position delete file" if self.unit == EQUALITY_DELETE else self.unit
 
     @property
-    def change(self) -> str:
+    def change_text(self) -> str:
         """``9 files → 1 file``."""
-        after = f"{self.certainty.words}{count(self.files_out, self.unit_out)}"
-        return f"{count(self.files_in, self.unit)} → {after}"
+        after_text = f"{self.certainty.number_prefix}{count(self.files_out, self.unit_out)}"
+        return f"{count(self.files_in, self.unit)} → {after_text}"
 
     @property
-    def about(self) -> str:
+    def duration_suffix(self) -> str:
         """``; about 3 minutes``, to end a sentence; empty if no past run says."""
         return "" if self.seconds is None else f"; about {span(max(self.seconds, 1.0) * 1000)}"
 
     @property
-    def budgeted(self) -> tuple[int, int, int]:
+    def budget_figures(self) -> tuple[int, int, int]:
         """The bytes, files and rows that are read: what a budget limits."""
         return self.bytes_in, self.files_in, self.rows_in
 
@@ -102,17 +102,17 @@ def total_of(predictions: Iterable[Prediction], unit: str = "file") -> Predictio
     counted_predictions = [p for p in predictions if p.unit == unit] or [
         Prediction(seconds=0.0, unit=unit)
     ]
-    seconds = [p.seconds for p in counted_predictions if p.seconds is not None]
+    known_seconds = [p.seconds for p in counted_predictions if p.seconds is not None]
     sources = {p.source for p in counted_predictions}
-    summed = {
+    sums_by_field = {
         figure.name: sum(getattr(p, figure.name) for p in counted_predictions)
         for figure in fields(Prediction)
         if figure.type is int
     }
     return Prediction(
-        seconds=sum(seconds) if len(seconds) == len(counted_predictions) else None,
+        seconds=sum(known_seconds) if len(known_seconds) == len(counted_predictions) else None,
         source=sources.pop() if len(sources) == 1 else "mixed",
         unit=unit,
         certainty=least_certain(p.certainty for p in counted_predictions),
-        **summed,
+        **sums_by_field,
     )

@@ -18,7 +18,7 @@ from icekit.health.facts.head import commits_since, head
 from icekit.learn.lab import unpack_lab
 from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.record.ledger import Ledger
-from icekit.maintain.record.results import Actual, actual
+from icekit.maintain.record.results import Actual, actual_of
 from icekit.maintain.run.verbs import run as run_plan
 from icekit.rows.proof.fingerprint import fingerprint, row_hash
 from rigs.bench.measure import Others, Timing, in_turns, show, verdict
@@ -168,7 +168,7 @@ def _call(lake: Lake, name: str, arguments: str) -> float:
 def _did(lake: Lake, name: str) -> Actual:
     """What the rewrites of a copy have changed."""
     at = head(lake, lake.identifier(name))
-    return actual(
+    return actual_of(
         s for s in commits_since(at, None) if (s.get("summary") or {}).get("operation") == "replace"
     )
 

@@ -199,7 +199,7 @@ def test_deletes_of_files_that_a_stock_rewrite_replaced_are_dangling(table: Tabl
     (unapplied,) = facts.unapplied
     assert (unapplied.state, unapplied.record_count) == (DeleteState.DANGLING, 3)
     (action,) = plan_table(table.lake, facts, policy=NOW).actions
-    assert action.only_drops
+    assert action.only_drops_deletes
     assert action.prediction.delete_files_removed == 1
     without_dangling(table)
     assert table.rows() == before

@@ -268,7 +268,7 @@ def test_deletes_of_new_keys_apply_to_nothing_and_can_be_dropped_when_the_data_w
     assert states(facts) == [(DeleteState.DANGLING, 1)]
     plan = plan_table(table.lake, facts, policy=CompactionPolicy(leave_alone="0 minutes"))
     (action,) = plan.actions
-    assert action.only_drops
+    assert action.only_drops_deletes
     assert action.prediction.delete_files_removed == 1
     assert table.lake.run(plan, execute=True).status == "done"
     table.files.refresh()

@@ -19,7 +19,7 @@ from icekit.common.errors import ClaimLost, IcekitError, LedgerUnusable, Status,
 from icekit.common.owner import Owner
 from icekit.maintain.plan import Plan
 from icekit.maintain.record.claims import LEASE, ActionRecord
-from icekit.maintain.record.ledger import Ledger, default_path, open_ledger
+from icekit.maintain.record.ledger import Ledger, default_ledger_path, open_ledger
 from icekit.maintain.record.results import Actual
 from icekit.maintain.run.blocked import kept, plan_of
 from tests.maintain.records import ACTION, RUN, TABLE, Clock, claimed_by, other_process, said
@@ -124,7 +124,7 @@ def test_outcomes_are_the_measured_ones_newest_first(ledger: Ledger) -> None:
     )
 
     assert [a.action_id for a in ledger.outcomes(TABLE)] == ["a3", "a2", "a1"]
-    assert [a.action_id for a in ledger.outcomes(limit=2)] == ["u", "a3"]
+    assert [a.action_id for a in ledger.outcomes(max_count=2)] == ["u", "a3"]
 
 
 def test_secrets_are_masked(ledger: Ledger) -> None:
@@ -159,14 +159,14 @@ def test_the_path_is_taken_from_the_environment(
 ) -> None:
     monkeypatch.delenv("ICEKIT_LEDGER", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert default_path() == tmp_path / "icekit" / "ledger.db"
+    assert default_ledger_path() == tmp_path / "icekit" / "ledger.db"
 
     monkeypatch.delenv("XDG_STATE_HOME")
-    assert default_path() == Path.home() / ".local" / "state" / "icekit" / "ledger.db"
+    assert default_ledger_path() == Path.home() / ".local" / "state" / "icekit" / "ledger.db"
 
     monkeypatch.setenv("ICEKIT_LEDGER", "~/mine.db")
-    assert default_path() == Path.home() / "mine.db"
-    assert open_ledger(None).path == open_ledger("").path == default_path()
+    assert default_ledger_path() == Path.home() / "mine.db"
+    assert open_ledger(None).path == open_ledger("").path == default_ledger_path()
     assert open_ledger(str(tmp_path / "x.db")).path == tmp_path / "x.db"
 
 
@@ -322,9 +322,9 @@ def test_runs_whose_proof_failed_are_found_until_they_are_cleared(ledger: Ledger
     ledger.save_run(held)
     ledger.save_run(replace(RUN, run_id="r2"))
 
-    assert ledger.disproved() == (held,)
+    assert ledger.disproved_runs() == (held,)
     ledger.save_run(replace(RUN, status=Status.CLEARED))
-    assert ledger.disproved() == ()
+    assert ledger.disproved_runs() == ()
 
 
 def test_a_table_is_claimed_again_by_its_run_and_released_by_nobody_else(ledger: Ledger) -> None:
@@ -427,7 +427,7 @@ def test_a_held_table_is_renewed_and_then_released_also_when_what_ran_inside_fai
 ) -> None:
     with (
         contextlib.suppress(ZeroDivisionError),
-        ledger.claimed(TABLE, "r1", interval=0.01) as lost,
+        ledger.hold(TABLE, "r1", interval_seconds=0.01) as lost,
     ):
         first = ledger.claims()[0].renewed_ms
         assert eventually(lambda: ledger.claims()[0].renewed_ms > first)
@@ -440,7 +440,7 @@ def test_a_held_table_is_renewed_and_then_released_also_when_what_ran_inside_fai
 def test_a_run_whose_table_is_taken_over_is_told_and_leaves_it(ledger: Ledger) -> None:
     future = Ledger(ledger.path, clock=lambda: time.time_ns() // 1_000_000 + LEASE * 1000 + 60_000)
 
-    with ledger.claimed(TABLE, "r1", interval=0.05) as lost:
+    with ledger.hold(TABLE, "r1", interval_seconds=0.05) as lost:
         future.claim(TABLE, "r2")
         assert eventually(lost)
 
@@ -448,6 +448,6 @@ def test_a_run_whose_table_is_taken_over_is_told_and_leaves_it(ledger: Ledger) -
 
 
 def test_a_run_that_cannot_renew_for_a_lease_has_lost_its_table(ledger: Ledger) -> None:
-    with ledger.claimed(TABLE, "r1", interval=0.01, lease=0.2) as lost:
+    with ledger.hold(TABLE, "r1", interval_seconds=0.01, lease_seconds=0.2) as lost:
         ledger.path.write_bytes(b"no database at all, " * 500)
         assert eventually(lost)

@@ -10,9 +10,9 @@ from icekit.maintain.record.results import (
     ACTION_TAG,
     RUN_TAG,
     Actual,
-    actual,
+    actual_of,
     in_history,
-    own_commits,
+    run_commits,
 )
 
 
@@ -43,11 +43,11 @@ def ids(found: tuple[Any, ...]) -> list[int]:
 
 
 def test_a_runs_own_commits_are_told_by_their_tags() -> None:
-    assert ids(own_commits(AT, "r", {"a1", "a2"}, among=())) == [2, 5]
-    assert ids(own_commits(AT, "r", {"a2"}, among=())) == [5]
-    assert ids(own_commits(AT, "nobody", {"a1"}, among=())) == []
+    assert ids(run_commits(AT, "r", {"a1", "a2"}, snapshot_ids=())) == [2, 5]
+    assert ids(run_commits(AT, "r", {"a2"}, snapshot_ids=())) == [5]
+    assert ids(run_commits(AT, "nobody", {"a1"}, snapshot_ids=())) == []
     # Commits noted by id are its own too.
-    assert ids(own_commits(AT, "r", {"a2"}, among={4, 3})) == [4, 5]
+    assert ids(run_commits(AT, "r", {"a2"}, snapshot_ids={4, 3})) == [4, 5]
 
 
 def test_commits_since_a_snapshot_are_those_after_it_in_the_lineage() -> None:
@@ -106,11 +106,11 @@ def test_what_commits_changed_is_the_sum_of_their_summaries() -> None:
     )
     dangling = snapshot(2, 1, removed_delete_files="3", removed_files_size="30")
 
-    assert actual([rewrite, dangling]) == Actual(5, 500, 1, 400, 5, 2)
+    assert actual_of([rewrite, dangling]) == Actual(5, 500, 1, 400, 5, 2)
     # By what the prediction counts: delete files, and manifests.
-    assert actual([dangling], "delete file") == Actual(0, 30, 0, 0, 3, 1, items_before=3)
+    assert actual_of([dangling], "delete file") == Actual(0, 30, 0, 0, 3, 1, items_before=3)
     manifests = snapshot(3, 2, manifests_replaced="7", manifests_created="2", manifests_kept="1")
-    assert actual([manifests], "manifest") == Actual(commits=1, items_before=7, items_after=2)
-    assert actual([]) == Actual()
-    assert not Actual().any
-    assert actual([snapshot(1, None)]).any
+    assert actual_of([manifests], "manifest") == Actual(commits=1, items_before=7, items_after=2)
+    assert actual_of([]) == Actual()
+    assert not Actual().has_changes
+    assert actual_of([snapshot(1, None)]).has_changes

@@ -53,7 +53,8 @@ def test_the_savings_of_a_report_are_those_of_the_plan_and_of_what_compact_would
     assert bool(sentence) == bool(facts.contradictions or skipped)
     assert savings_sentence(facts, findings).get("", "").endswith(sentence)
     assert all(
-        any(each.text in line for line in (*proposals.notes, proposals.verdict)) for each in skipped
+        any(each.count_and_reason in line for line in (*proposals.notes, proposals.verdict))
+        for each in skipped
     )
     if facts.contradictions:
         assert (saved.opens_saved, saved.manifests_gone) == (0, 0)
@@ -61,7 +62,7 @@ def test_the_savings_of_a_report_are_those_of_the_plan_and_of_what_compact_would
 
     planned = plan_table(lake, facts, findings, now=now)
     chosen = selection(facts, findings).chosen
-    rewrites = [action for action in planned.actions if not action.only_drops]
+    rewrites = [action for action in planned.actions if not action.only_drops_deletes]
     opens = max(sum(action.prediction.file_opens_saved for action in rewrites), 0)
 
     assert sorted((p for a in rewrites for p in a.partitions), key=sort_key) == sorted(

@@ -123,7 +123,7 @@ def test_what_a_call_removed_is_not_known_if_it_committed_and_then_failed(
     )
     # It blocks the passes of a policy until a person has looked, and no run that a person starts.
     assert len(holding(old.lake, old.name, old.ledger())) == 1
-    assert old.ledger().disproved() == ()
+    assert old.ledger().disproved_runs() == ()
 
 
 def test_an_expiry_stopped_while_files_are_deleted_is_proved_when_it_is_resumed(

@@ -76,7 +76,7 @@ def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run()
     became = Outcome(replace(plan(converting), converts=True), "r1", (ran,))
     rewritten = ActionOutcome(action(), Status.DONE, actual=Actual(90, 500, 1, 400, items_before=9))
 
-    assert rewritten.change == rewritten.action.prediction.change == "90 files → 1 file"
+    assert rewritten.change == rewritten.action.prediction.change_text == "90 files → 1 file"
     assert became.actual == ran.actual
     (row,) = compared(became).rows
     assert row[2:5] == (
@@ -84,7 +84,7 @@ def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run()
         "500 B → 40 B",
         "4 (predicted 0)",
     )
-    assert became.plan.reads == (13, 500)
+    assert became.plan.files_and_bytes_read == (13, 500)
     assert became.plan.prediction.unit == EQUALITY_DELETE
     record = replace(ACTION, attempts=1, actual=ran.actual, seconds=2.0, snapshot_ids=(7,))
     assert recorded_outcome(converting, record) == ran

@@ -437,7 +437,7 @@ def test_a_report_counts_only_what_compact_would_run_now_and_says_what_waits() -
     assert waiting(facts, SMALL) == ""
     assert savings_of(live, SMALL).opens_saved == 4
     assert waiting(live, SMALL) == (
-        f"Compaction postpones {Skipped(SkipReason.LIKELY_CONFLICT, 1).text}. Rewriting them would "
+        f"Compaction postpones {Skipped(SkipReason.LIKELY_CONFLICT, 1).count_and_reason}. Rewriting them would "
         "save each full scan 4 file opens."
     )
 
@@ -517,7 +517,7 @@ def test_a_plan_whose_candidates_are_all_left_alone_says_what_they_would_save_an
 
     assert planned.waits == planned.summary
     assert planned.waits == (
-        f"Skipped {Skipped(SkipReason.LIKELY_CONFLICT, 2).text}. Rewriting them would save each full "
+        f"Skipped {Skipped(SkipReason.LIKELY_CONFLICT, 2).count_and_reason}. Rewriting them would save each full "
         "scan 8 file opens. To plan them anyway, add --leave-alone '0 minutes'."
     )
     assert "healthy" not in planned._repr_html_()
@@ -576,7 +576,7 @@ def test_deletes_that_dangle_are_dropped_without_a_rewrite() -> None:
 
     # No statement: Iceberg's own action drops what no scan was asked about.
     assert action.sql == "icekit compact db.events --catalog prod --execute"
-    assert action.only_drops
+    assert action.only_drops_deletes
     assert (action.prediction.files_in, action.prediction.delete_files_removed) == (0, 7)
     assert action.prediction.source == "metadata"
     assert action.why.startswith(evidence)

@@ -347,7 +347,7 @@ def test_a_plan_asks_the_scan_too(table: Table) -> None:
 
     delete_by(table, [("/gone.parquet", 1)], of="/gone.parquet", part={"p": 2})
     (action,) = plan_table(table.lake, observe(table.lake, table.name), policy=now).actions
-    assert action.only_drops
+    assert action.only_drops_deletes
     assert action.prediction.delete_files_removed == 1
 
 

@@ -70,7 +70,7 @@ def test_maintenance_leaves_it_and_a_compaction_drops_it(table: Table, tmp_path:
     outcome = table.lake.run(plan, execute=True, ledger=str(tmp_path / "l.db"))
     table.files.refresh()
 
-    assert [action.only_drops for action in plan.actions] == [True]
+    assert [action.only_drops_deletes for action in plan.actions] == [True]
     assert outcome.status == "done"
     assert outcome.proof is not None
     assert outcome.proof.ok

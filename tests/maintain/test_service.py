@@ -59,7 +59,7 @@ def test_the_metadata_tells_what_the_planner_selects(
         assert planned
         by_metadata = predicted(stopped, table, exact=False)
         for ours, its in zip(by_metadata, planned, strict=True):
-            assert ours.budgeted == its.budgeted
+            assert ours.budget_figures == its.budget_figures
             assert ours.delete_files_removed == its.delete_files_removed
             # Where a file has to be split, only its footer says where that is possible.
             is_about = Certainty.ABOUT in {ours.certainty, its.certainty}

@@ -13,7 +13,7 @@ from icekit.common.errors import Status
 from icekit.common.saving import as_data
 from icekit.common.view import as_html
 from icekit.maintain.action import Action
-from icekit.maintain.plan import Explained, Plan, Skipped, SkipReason, predicted
+from icekit.maintain.plan import Explained, Plan, Skipped, SkipReason, prediction_sentence
 from icekit.maintain.prediction import Certainty, Prediction
 from icekit.maintain.record.results import Actual
 from icekit.maintain.run.outcome import ActionOutcome, Outcome, compared, document
@@ -138,6 +138,7 @@ def test_a_prediction_says_where_it_is_from(golden: Golden) -> None:
     golden(
         "plan/predictions.txt",
         "\n".join(
-            predicted(dataclasses.replace(action().prediction, **changed)) for changed in changes
+            prediction_sentence(dataclasses.replace(action().prediction, **changed))
+            for changed in changes
         ),
     )

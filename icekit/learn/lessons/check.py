@@ -349,5 +349,5 @@ def _plan_for(plan: object, facts: TableFacts) -> Plan:
             "again."
         )
     if plan.table != facts.table:
-        raise NotYet(f"That is a plan for {plan.name}; make one for {facts.name}.")
+        raise NotYet(f"That is a plan for {plan.table_name}; make one for {facts.name}.")
     return plan

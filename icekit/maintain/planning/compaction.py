@@ -228,12 +228,12 @@ class _Planner:
         """
         other_actions = tuple(
             limit if limit is None else limit - used
-            for limit, used in zip(self.limits, _total(self.actions).budgeted, strict=True)
+            for limit, used in zip(self.limits, _total(self.actions).budget_figures, strict=True)
         )
         kept_candidates = list(batch)
         for _ in range(_TRIMS):
             fitted = self.predict(action)
-            overrun_factor = overrun(fitted.prediction.budgeted, other_actions)
+            overrun_factor = overrun(fitted.prediction.budget_figures, other_actions)
             if overrun_factor <= 1:
                 return fitted
             kept_candidates = kept_candidates[: math.floor(len(kept_candidates) / overrun_factor)]

@@ -34,7 +34,7 @@ from icekit.health.storage.orphans import ORPHAN_AGE
 from icekit.iceberg.definition import PartitionSpec, dropped_field_warning
 from icekit.iceberg.file_kind import Kind
 from icekit.maintain.action import Action
-from icekit.maintain.engine_prediction import ask_planner, by_planner
+from icekit.maintain.engine_prediction import ask_planner, planner_prediction
 from icekit.maintain.plan import Plan, statistics_notes
 from icekit.maintain.planning.refusals import manifest_refusal, positions_refusal
 from icekit.maintain.planning.savings import manifest_rewrites
@@ -484,7 +484,7 @@ def predicted_by_planner(lake: Lake, action: Action) -> Action:
     out = min(
         planned_rewrite.files_in, max(planned_rewrite.files_out, round(estimate.files_out * share))
     )
-    prediction = by_planner(
+    prediction = planner_prediction(
         estimate,
         planned_rewrite,
         out,

@@ -289,7 +289,7 @@ def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
             f"{count(forecast.delete_record_count, 'equality delete record')} in "
             f"{count_with_verb(total.files_in, 'file', 'becomes', 'become')} position deletes, so that reading and "
             "rewriting the table need little heap",
-            f"{size(total.bytes_in)} to read{total.about}",
+            f"{size(total.bytes_in)} to read{total.duration_suffix}",
             conversion.command_with(),
             delete_rows_gone=0,
             seconds=total.seconds,
@@ -313,7 +313,9 @@ def _compaction(
     case: _Case, compaction: Plan, findings: Findings, policy: CompactionPolicy
 ) -> list[Proposal]:
     if compaction.waits is None:
-        case.notes.extend(f"Skipped by compact: {a.text}." for a in compaction.left_alone)
+        case.notes.extend(
+            f"Skipped by compact: {a.count_and_reason}." for a in compaction.left_alone
+        )
         if not policy.leave_alone and any(a.is_recent for a in compaction.left_alone):
             case.notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
     if not compaction.actions:
@@ -322,7 +324,9 @@ def _compaction(
     savings = case.savings
     total = compaction.prediction
     opens = max(total.file_opens_saved, 0)
-    dropped = sum(a.prediction.delete_files_removed for a in compaction.actions if a.only_drops)
+    dropped = sum(
+        a.prediction.delete_files_removed for a in compaction.actions if a.only_drops_deletes
+    )
     gains = {
         f"of {count(savings.opens, 'file open')} of a full scan saved": opens,
         "dangling delete files removed": dropped,
@@ -333,10 +337,10 @@ def _compaction(
         Proposal(
             "compact",
             tuple(f.name for f in findings if f.name in COMPACTED),
-            f"{total.certainty.words}{gained}"
+            f"{total.certainty.number_prefix}{gained}"
             if gained
             else f"{count_with_verb(total.files_in, 'file', 'becomes', 'become')} {total.files_out:,}: filters can skip more",
-            f"{size(total.bytes_in)} to rewrite{total.about}",
+            f"{size(total.bytes_in)} to rewrite{total.duration_suffix}",
             _command(
                 compaction,
                 "--trial",
@@ -380,7 +384,7 @@ def _maintenance(case: _Case) -> list[Proposal]:
         Proposal(
             "maintain",
             tuple(f.name for f in findings if MAINTAINED.get(f.name) in planned_procedures),
-            ", ".join(p.change for p in change.values()),
+            ", ".join(p.change_text for p in change.values()),
             f"{size(rewritten)} to rewrite{travel}",
             _command(maintenance, case.options),
             manifests_gone=total_of(predictions, "manifest").file_opens_saved,

@@ -43,7 +43,7 @@ class RewriteSelection:
         """
         opens_found = sum(c.prediction.file_opens_saved for c in self.found)
         now = sum(c.prediction.file_opens_saved for c in self.chosen)
-        reasons = "; ".join(skipped.text for skipped in self.skipped)
+        reasons = "; ".join(skipped.count_and_reason for skipped in self.skipped)
         opens = count(opens_found - now, "file open")
         saved = f" Rewriting them would save each full scan {opens}." if opens_found > now else ""
         return f"{reasons}.{saved}" if reasons else ""
@@ -73,9 +73,9 @@ def select(
     window = in_window(facts, policy, now or dt.datetime.now(dt.UTC))
     refused: dict[SkipReason, list[Partition]] = {}
     chosen_candidates: list[Candidate] = []
-    read = Prediction().budgeted
+    read = Prediction().budget_figures
     for candidate in all_candidates:
-        needed = tuple(map(add, read, candidate.prediction.budgeted))
+        needed = tuple(map(add, read, candidate.prediction.budget_figures))
         is_selectable = candidate.mode in {"spec", "table"} or has_filter(
             facts, candidate.partitions
         )

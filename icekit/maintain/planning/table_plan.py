@@ -25,7 +25,7 @@ from icekit.health.facts.model import TableFacts
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.manifests import manifest_list
 from icekit.maintain.action import Action
-from icekit.maintain.engine_prediction import Speed, ask_planner, by_planner, speed_of
+from icekit.maintain.engine_prediction import Speed, ask_planner, planner_prediction, speed_of
 from icekit.maintain.plan import Plan, statistics_notes
 from icekit.maintain.planning.candidates import dropped_by
 from icekit.maintain.planning.compaction import plan
@@ -114,12 +114,12 @@ class EnginePlanner:
             self.asked.add(action.action_id)
         p = action.prediction
         spark = self.spark if action.action_id in self.asked else None
-        if action.only_drops and spark is not None:
+        if action.only_drops_deletes and spark is not None:
             from icekit.rows.deletes.dangling import count_dangling
 
             files = count_dangling(spark, action.sql_name, branch=action.branch)
             p = replace(p, delete_files_removed=files)
-        elif not action.only_drops:
+        elif not action.only_drops_deletes:
             if spark is not None:
                 action = self._by_planner(spark, action)
                 p = action.prediction
@@ -148,7 +148,7 @@ class EnginePlanner:
         elif planned_rewrite.is_upper_bound or planned_rewrite.moved:
             certainty = Certainty.AT_MOST
         opens_of_deletes = estimate.file_opens_saved - (estimate.files_in - estimate.files_out)
-        prediction = by_planner(
+        prediction = planner_prediction(
             estimate,
             planned_rewrite,
             files_out,

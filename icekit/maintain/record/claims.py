@@ -47,21 +47,23 @@ class Claim:
         """The key that the claim is stored under."""
         return self.uuid or self.table
 
-    def is_dead(self, now: int) -> bool:
-        """Whether another run may take the claim over at ``now``, by the owner's clock."""
-        return now >= self.renewed_ms + LEASE * 1000 or self.owner.has_ended()
+    def is_dead(self, at_ms: int) -> bool:
+        """Whether another run may take the claim over at ``at_ms``, by the owner's clock."""
+        return at_ms >= self.renewed_ms + LEASE * 1000 or self.owner.has_ended()
 
     def is_own(self, run_id: str) -> bool:
         """Whether this process holds the claim for that run."""
         return (self.run_id, self.owner) == (run_id, Owner.this_process())
 
-    def refusal(self, table: str, now: int) -> TableClaimed:
+    def refusal(self, wanted_name: str, at_ms: int) -> TableClaimed:
         """The error for another run that wants the table."""
-        known_as = f" (which that run knows as {self.table})" if self.table != table else ""
+        other_name_text = (
+            f" (which that run knows as {self.table})" if self.table != wanted_name else ""
+        )
         return TableClaimed(
-            f"{table}{known_as} is claimed by run {self.run_id} on {self.owner.host} (process "
-            f"{self.owner.pid}), which began {span(max(0, now - self.claimed_ms))} ago and sent "
-            f"its last heartbeat {span(max(0, now - self.renewed_ms))} ago. Wait for that run; or "
+            f"{wanted_name}{other_name_text} is claimed by run {self.run_id} on {self.owner.host} (process "
+            f"{self.owner.pid}), which began {span(max(0, at_ms - self.claimed_ms))} ago and sent "
+            f"its last heartbeat {span(max(0, at_ms - self.renewed_ms))} ago. Wait for that run; or "
             "stop it, and continue it with --resume."
         )
 
@@ -133,28 +135,30 @@ def to_json(record: RunRecord | ActionRecord) -> str:
 
 
 @cache
-def reader(kind: Any) -> TypeAdapter[Any]:
+def document_reader(document_type: Any) -> TypeAdapter[Any]:
     """What reads records or plans of a kind; made only when one is read, because a dry run without
     earlier runs should not wait for it.
     """
     from pydantic import TypeAdapter
 
-    return TypeAdapter(kind)
+    return TypeAdapter(document_type)
 
 
-def from_json(kind: type[T], document: str) -> T:
+def from_json(record_type: type[T], record_json: str) -> T:
     """Read a record; ignore fields that this version of icekit does not have."""
-    record: T = reader(kind).validate_json(document)  # type: ignore[arg-type]  # a class has a hash
+    record: T = document_reader(record_type).validate_json(record_json)  # type: ignore[arg-type]  # a class has a hash
     return record
 
 
-def latest(records: Iterable[ActionRecord]) -> tuple[ActionRecord, ...]:
-    """The newest attempt at each action, by ordinal; ``written`` is in the order of writing.
+def latest_attempts(records: Iterable[ActionRecord]) -> tuple[ActionRecord, ...]:
+    """The newest attempt at each action, by ordinal; ``records`` are in the order of writing.
 
     An action that was tried again after other commits starts from another snapshot, and has
     another record.
     """
     # Of two records of one attempt, the one written last counts: the sort keeps their order.
-    by_attempt = sorted(records, key=lambda record: record.attempts)
-    newest = {record.action_id: record for record in by_attempt}
-    return tuple(sorted(newest.values(), key=lambda record: (record.ordinal, record.action_id)))
+    records_in_order = sorted(records, key=lambda record: record.attempts)
+    newest_by_action = {record.action_id: record for record in records_in_order}
+    return tuple(
+        sorted(newest_by_action.values(), key=lambda record: (record.ordinal, record.action_id))
+    )

@@ -24,30 +24,34 @@ from icekit.maintain.record.claims import (
     RunRecord,
     T,
     from_json,
-    latest,
+    latest_attempts,
     now_ms,
     to_json,
 )
 
 
-def default_path() -> Path:
+def default_ledger_path() -> Path:
     """``ICEKIT_LEDGER``, else ``icekit/ledger.db`` under ``XDG_STATE_HOME`` or
     ``~/.local/state``.
     """
-    given_path = os.environ.get("ICEKIT_LEDGER")
-    if given_path:
-        return Path(given_path).expanduser()
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "icekit" / "ledger.db"
+    path_variable = os.environ.get("ICEKIT_LEDGER")
+    if path_variable:
+        return Path(path_variable).expanduser()
+    state_folder = os.environ.get("XDG_STATE_HOME")
+    return (
+        (Path(state_folder) if state_folder else Path.home() / ".local" / "state")
+        / "icekit"
+        / "ledger.db"
+    )
 
 
-def open_ledger(where: Ledger | str | None) -> Ledger:
-    """The given ledger, or the one in a file; ``ICEKIT_LEDGER``, else :func:`default_path`, if None
-    or empty.
+def open_ledger(ledger: Ledger | str | None) -> Ledger:
+    """The given ledger, or the one in a file: that of :func:`default_ledger_path` if None or
+    empty.
     """
-    if isinstance(where, Ledger):
-        return where
-    return Ledger(Path(where).expanduser() if where else None)
+    if isinstance(ledger, Ledger):
+        return ledger
+    return Ledger(Path(ledger).expanduser() if ledger else None)
 
 
 _TABLES = (
@@ -81,8 +85,10 @@ class Ledger(SqliteFile):
     def __init__(
         self, path: Path | str | None = None, *, clock: Callable[[], int] = now_ms
     ) -> None:
-        """``path`` is :func:`default_path` if None; ``clock`` gives milliseconds since 1970."""
-        self.path = Path(path) if path is not None else default_path()
+        """``path`` is that of :func:`default_ledger_path` if None; ``clock`` gives milliseconds since
+        1970.
+        """
+        self.path = Path(path) if path is not None else default_ledger_path()
         self._clock = clock
 
     def __repr__(self) -> str:
@@ -103,10 +109,14 @@ class Ledger(SqliteFile):
             for claim in claims:
                 if not claim.is_own(run_id) and not claim.is_dead(now):
                     raise claim.refusal(table, now)
-            db.executemany("DELETE FROM claims WHERE key = ?", [[old.key] for old in claims])
-            mine = Claim(table, run_id, Owner.this_process(), now, now, uuid)
-            since = [c.claimed_ms for c in claims if c.key == mine.key and c.is_own(run_id)]
-            _put_claim(db, replace(mine, claimed_ms=min(since, default=now)))
+            db.executemany(
+                "DELETE FROM claims WHERE key = ?", [[old_claim.key] for old_claim in claims]
+            )
+            new_claim = Claim(table, run_id, Owner.this_process(), now, now, uuid)
+            own_claim_times = [
+                c.claimed_ms for c in claims if c.key == new_claim.key and c.is_own(run_id)
+            ]
+            _put_claim(db, replace(new_claim, claimed_ms=min(own_claim_times, default=now)))
 
         self.write(work)
 
@@ -120,10 +130,10 @@ class Ledger(SqliteFile):
             for claim in claims:
                 if claim.is_own(run_id):
                     return _put_claim(db, replace(claim, renewed_ms=self._clock()))
-            owners = [f"run {claim.run_id} on {claim.owner.host}" for claim in claims]
-            owner = owners[0] if owners else "another run, which has ended,"
+            owner_texts = [f"run {claim.run_id} on {claim.owner.host}" for claim in claims]
+            owner_text = owner_texts[0] if owner_texts else "another run, which has ended,"
             raise ClaimLost(
-                f"Run {run_id} has lost its claim on {table}: {owner} took the table over; let "
+                f"Run {run_id} has lost its claim on {table}: {owner_text} took the table over; let "
                 "that run finish, then continue with --resume."
             )
 
@@ -141,52 +151,54 @@ class Ledger(SqliteFile):
         self.write(work)
 
     @contextlib.contextmanager
-    def claimed(
+    def hold(
         self,
         table: str,
         run_id: str,
         uuid: str | None = None,
         *,
-        interval: float = HEARTBEAT,
-        lease: float = LEASE,
+        interval_seconds: float = HEARTBEAT,
+        lease_seconds: float = LEASE,
     ) -> Iterator[Callable[[], bool]]:
         """Hold a table (of this UUID, if it has one) for a run: claim it, send a heartbeat every
-        ``interval`` seconds, release it.
+        ``interval_seconds``, release it.
 
         Raises :class:`~icekit.common.errors.TableClaimed` at once if another run holds the table.
         The code inside asks before each action whether the claim is lost: another run took the
-        table over, or no heartbeat succeeded for ``lease`` seconds.
+        table over, or no heartbeat succeeded for ``lease_seconds``.
         """
         # Read before the claim is made, because its lease begins after this moment.
-        renewed = time.monotonic()
+        renewed_at = time.monotonic()
         self.claim(table, run_id, uuid)
-        is_lost = threading.Event()
-        ended = threading.Event()
+        loss_event = threading.Event()
+        end_event = threading.Event()
 
-        def beat() -> None:
-            nonlocal renewed
-            while not ended.wait(interval):
-                sent = time.monotonic()
+        def send_heartbeats() -> None:
+            nonlocal renewed_at
+            while not end_event.wait(interval_seconds):
+                sent_at = time.monotonic()
                 try:
                     self.heartbeat(table, run_id, uuid)
                 except ClaimLost:
-                    is_lost.set()
+                    loss_event.set()
                     break
                 except Exception:
                     # The disk may recover before the lease ends.
                     continue
-                renewed = sent
+                renewed_at = sent_at
 
-        thread = threading.Thread(target=beat, name=f"icekit-claim-{run_id}", daemon=True)
-        thread.start()
+        heartbeat_thread = threading.Thread(
+            target=send_heartbeats, name=f"icekit-claim-{run_id}", daemon=True
+        )
+        heartbeat_thread.start()
         try:
             # By the clock, because a heartbeat may hang instead of failing.
-            yield lambda: is_lost.is_set() or time.monotonic() - renewed >= lease
+            yield lambda: loss_event.is_set() or time.monotonic() - renewed_at >= lease_seconds
         finally:
-            ended.set()
+            end_event.set()
             # A heartbeat in progress would get in the way of the release; a heartbeat after the
             # release does not restore the claim.
-            thread.join(timeout=HEARTBEAT)
+            heartbeat_thread.join(timeout=HEARTBEAT)
             # A claim that cannot be released expires by itself, and the error from inside says
             # more.
             with contextlib.suppress(IcekitError):
@@ -199,32 +211,44 @@ class Ledger(SqliteFile):
 
     def save_run(self, run: RunRecord) -> None:
         """Write a run; replaces its earlier record."""
-        self._save("runs", run.run_id, run.table, run.status, run.started_ms, to_json(run))
+        self._save_row("runs", run.run_id, run.table, run.status, run.started_ms, to_json(run))
 
     def save_action(self, action: ActionRecord) -> None:
         """Write an action; replaces its record with the same starting snapshot."""
-        a = action
         # A replaced row gets the highest rowid, so rows are in the order of writing.
-        key = json.dumps([a.table, a.run_id, a.action_id, a.starting_snapshot_id])
-        self._save("actions", key, a.run_id, a.table, a.is_outcome, a.ended_ms, to_json(a))
+        row_key = json.dumps(
+            [action.table, action.run_id, action.action_id, action.starting_snapshot_id]
+        )
+        self._save_row(
+            "actions",
+            row_key,
+            action.run_id,
+            action.table,
+            action.is_outcome,
+            action.ended_ms,
+            to_json(action),
+        )
 
-    def _save(self, into: str, *row: object) -> None:
-        values = ", ".join("?" * len(row))
-        self.write(lambda db: db.execute(f"INSERT OR REPLACE INTO {into} VALUES ({values})", row))
+    def _save_row(self, ledger_table: str, *row: object) -> None:
+        placeholders_sql = ", ".join("?" * len(row))
+        insert_sql = f"INSERT OR REPLACE INTO {ledger_table} VALUES ({placeholders_sql})"
+        self.write(lambda db: db.execute(insert_sql, row))
 
     def run(self, run_id: str) -> RunRecord | None:
         """A run, or None."""
-        return self._run("run_id = ?", run_id)
+        return self._run_where("run_id = ?", run_id)
 
     def last_run(self, table: str) -> RunRecord | None:
         """The last started run on a table."""
-        return self._run("table_name = ? ORDER BY started_ms DESC, rowid DESC LIMIT 1", table)
+        return self._run_where("table_name = ? ORDER BY started_ms DESC, rowid DESC LIMIT 1", table)
 
-    def _run(self, condition: str, value: str) -> RunRecord | None:
-        runs = self._records(RunRecord, f"SELECT document FROM runs WHERE {condition}", value)
+    def _run_where(self, condition_sql: str, parameter: str) -> RunRecord | None:
+        runs = self._records(
+            RunRecord, f"SELECT document FROM runs WHERE {condition_sql}", parameter
+        )
         return runs[0] if runs else None
 
-    def disproved(self) -> tuple[RunRecord, ...]:
+    def disproved_runs(self) -> tuple[RunRecord, ...]:
         """Every run whose proof failed and that no person has cleared, oldest first."""
         return self._records(
             RunRecord,
@@ -232,7 +256,7 @@ class Ledger(SqliteFile):
             Status.DISPROVED,
         )
 
-    def unproved(self) -> tuple[RunRecord, ...]:
+    def unproved_runs(self) -> tuple[RunRecord, ...]:
         """Every run of which an action could not be proved, by its newest attempt, and that no
         person has cleared, oldest first.
         """
@@ -251,7 +275,7 @@ class Ledger(SqliteFile):
 
     def actions(self, run_id: str) -> tuple[ActionRecord, ...]:
         """The newest attempt at each action of a run, by ordinal."""
-        return latest(
+        return latest_attempts(
             self._records(
                 ActionRecord,
                 "SELECT document FROM actions WHERE run_id = ? ORDER BY rowid",
@@ -259,7 +283,7 @@ class Ledger(SqliteFile):
             )
         )
 
-    def outcomes(self, table: str | None = None, limit: int = 200) -> tuple[ActionRecord, ...]:
+    def outcomes(self, table: str | None = None, max_count: int = 200) -> tuple[ActionRecord, ...]:
         """Done and measured actions of one table, or of all tables, that ended last; newest
         first.
         """
@@ -268,12 +292,16 @@ class Ledger(SqliteFile):
             "SELECT document FROM actions WHERE is_outcome AND (?1 IS NULL OR table_name = ?1) "
             "ORDER BY ended_ms DESC, rowid DESC LIMIT ?2",
             table,
-            limit,
+            max_count,
         )
 
-    def _records(self, kind: type[T], query: str, *parameters: str | int | None) -> tuple[T, ...]:
-        rows: list[tuple[str]] = self.read(lambda db: db.execute(query, parameters).fetchall(), [])
-        return tuple(from_json(kind, document) for (document,) in rows)
+    def _records(
+        self, record_type: type[T], query_sql: str, *parameters: str | int | None
+    ) -> tuple[T, ...]:
+        document_rows: list[tuple[str]] = self.read(
+            lambda db: db.execute(query_sql, parameters).fetchall(), []
+        )
+        return tuple(from_json(record_type, record_json) for (record_json,) in document_rows)
 
     def create(self, db: sqlite3.Connection) -> None:
         """Create the tables."""
@@ -284,14 +312,14 @@ class Ledger(SqliteFile):
         """Why the ledger cannot be used."""
         path = self.path
         message = scrub(str(error))
-        name = getattr(error, "sqlite_errorname", "")
-        is_damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
-        if isinstance(error, NotOurs) or (is_damaged and not _is_marked(path)):
+        error_name = getattr(error, "sqlite_errorname", "")
+        is_damaged = error_name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+        if isinstance(error, NotOurs) or (is_damaged and not _begins_like_ledger(path)):
             problem = f"{path} is not an icekit ledger ({message}); icekit did not change it"
             advice = "Give another path with --ledger or ICEKIT_LEDGER"
         elif isinstance(error, OtherSchema) or is_damaged:
-            state = "is corrupt" if is_damaged else "was written by another version of icekit"
-            problem = f"The ledger {path} {state} ({message})"
+            state_text = "is corrupt" if is_damaged else "was written by another version of icekit"
+            problem = f"The ledger {path} {state_text} ({message})"
             advice = (
                 f"Move it away (and {path.name}-wal and {path.name}-shm next to it) and run "
                 "again: icekit creates a new ledger, and plans tables again"
@@ -306,10 +334,10 @@ class Ledger(SqliteFile):
 
 
 def _claims_on(db: sqlite3.Connection, *keys: str) -> list[Claim]:
-    rows = db.execute(
+    document_rows = db.execute(
         f"SELECT document FROM claims WHERE key IN ({', '.join('?' * len(keys))})", keys
     )
-    return [from_json(Claim, document) for (document,) in rows]
+    return [from_json(Claim, claim_json) for (claim_json,) in document_rows]
 
 
 def _put_claim(db: sqlite3.Connection, claim: Claim) -> None:
@@ -318,12 +346,12 @@ def _put_claim(db: sqlite3.Connection, claim: Claim) -> None:
     )
 
 
-def _is_marked(path: Path) -> bool:
+def _begins_like_ledger(path: Path) -> bool:
     """Whether a file begins like an icekit ledger, whatever the state of the rest."""
     with contextlib.suppress(OSError), path.open("rb") as file:
-        header = file.read(72)
+        header_bytes = file.read(72)
         return (
-            header.startswith(b"SQLite format 3\0")
-            and int.from_bytes(header[68:72], "big") == Ledger.APPLICATION
+            header_bytes.startswith(b"SQLite format 3\0")
+            and int.from_bytes(header_bytes[68:72], "big") == Ledger.APPLICATION
         )
     return False

@@ -51,22 +51,22 @@ class Actual:
         return Actual(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     @property
-    def any(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether anything was committed, or counted where nothing is committed."""
         return self.commits > 0 or self.items_before > 0
 
 
-def own_commits(
-    table_head: Head, run_id: str, action_ids: Collection[str], *, among: Collection[int]
+def run_commits(
+    table_head: Head, run_id: str, action_ids: Collection[str], *, snapshot_ids: Collection[int]
 ) -> tuple[Json, ...]:
     """A run's commits in the lineage, oldest first: those that carry its tag, or whose ids are in
-    ``among``.
+    ``snapshot_ids``.
     """
 
     def is_own(snapshot: Json) -> bool:
         summary = summary_of(snapshot)
         is_tagged = summary.get(RUN_TAG) == run_id and summary.get(ACTION_TAG) in action_ids
-        return is_tagged or snapshot["snapshot-id"] in among
+        return is_tagged or snapshot["snapshot-id"] in snapshot_ids
 
     return tuple(reversed([*filter(is_own, table_head.lineage())]))
 
@@ -81,45 +81,68 @@ def in_history(table_head: Head, snapshot_ids: Sequence[int], began_ms: int) -> 
     """
     if not snapshot_ids or snapshot_ids[-1] in snapshots_by_id(table_head.metadata):
         return not snapshot_ids or any(
-            s["snapshot-id"] == snapshot_ids[-1] for s in table_head.lineage()
+            snapshot["snapshot-id"] == snapshot_ids[-1] for snapshot in table_head.lineage()
         )
-    oldest = list(table_head.lineage())[-1:]
+    oldest_snapshots = list(table_head.lineage())[-1:]
     return any(
-        s.get("parent-snapshot-id") is not None and s["timestamp-ms"] >= began_ms for s in oldest
+        snapshot.get("parent-snapshot-id") is not None and snapshot["timestamp-ms"] >= began_ms
+        for snapshot in oldest_snapshots
     )
 
 
-def actual(commits: Iterable[Json], unit: str = "file") -> Actual:
-    """Add up what the commits of an action changed, from their summaries; ``unit`` is what its
-    prediction counts.
+def actual_of(commits: Iterable[Json], counted_unit: str = "file") -> Actual:
+    """Add up what the commits of an action changed, from their summaries; ``counted_unit`` is
+    what its prediction counts.
     """
-    return sum((_changed(summary_of(commit), unit) for commit in commits), Actual())
+    return sum(
+        (_actual_of_commit(summary_of(commit), counted_unit) for commit in commits), Actual()
+    )
 
 
-def _changed(summary: Mapping[str, Any], unit: str) -> Actual:
+def _actual_of_commit(summary: Mapping[str, Any], counted_unit: str) -> Actual:
     def number(name: str) -> int:
         return int(summary.get(name) or 0)
 
-    removed_deletes = number("removed-delete-files")
-    added = number("added-delete-files")
-    read = number("removed-files-size")
-    written_bytes = number("added-files-size")
-    if unit == "manifest":
-        replaced = number("manifests-replaced")
-        created = number("manifests-created")
-        return Actual(commits=1, items_before=replaced, items_after=created)
-    if unit == "delete file":
-        return Actual(0, read, 0, written_bytes, removed_deletes, 1, removed_deletes, added)
-    if unit == EQUALITY_DELETE:
+    removed_delete_count = number("removed-delete-files")
+    added_delete_count = number("added-delete-files")
+    removed_bytes = number("removed-files-size")
+    added_bytes = number("added-files-size")
+    if counted_unit == "manifest":
+        return Actual(
+            commits=1,
+            items_before=number("manifests-replaced"),
+            items_after=number("manifests-created"),
+        )
+    if counted_unit == "delete file":
+        return Actual(
+            bytes_in=removed_bytes,
+            bytes_out=added_bytes,
+            delete_files_removed=removed_delete_count,
+            commits=1,
+            items_before=removed_delete_count,
+            items_after=added_delete_count,
+        )
+    if counted_unit == EQUALITY_DELETE:
         # The sizes of a summary cover only added and removed files.
-        files = number(FILES_READ_TAG)
-        size = number(BYTES_READ_TAG)
-        converted = number("removed-equality-delete-files")
-        return Actual(files, size, added, written_bytes, removed_deletes, 1, converted, added)
+        return Actual(
+            files_in=number(FILES_READ_TAG),
+            bytes_in=number(BYTES_READ_TAG),
+            files_out=added_delete_count,
+            bytes_out=added_bytes,
+            delete_files_removed=removed_delete_count,
+            commits=1,
+            items_before=number("removed-equality-delete-files"),
+            items_after=added_delete_count,
+        )
     files_in = number("deleted-data-files")
     files_out = number("added-data-files")
     # Sizes count data and delete files together; a commit that only drops deletes reads no data.
-    bytes_in = read if files_in else 0
-    bytes_out = written_bytes if files_out else 0
-    rows_in = number("deleted-records")
-    return Actual(files_in, bytes_in, files_out, bytes_out, removed_deletes, 1, rows_in=rows_in)
+    return Actual(
+        files_in=files_in,
+        bytes_in=removed_bytes if files_in else 0,
+        files_out=files_out,
+        bytes_out=added_bytes if files_out else 0,
+        delete_files_removed=removed_delete_count,
+        commits=1,
+        rows_in=number("deleted-records"),
+    )

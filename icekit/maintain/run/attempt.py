@@ -31,7 +31,7 @@ from icekit.iceberg.metadata import Json, check_clock, columns, schema_of, snaps
 from icekit.maintain.action import CONVERT, Action
 from icekit.maintain.planning.refusals import manifest_refusal, positions_refusal
 from icekit.maintain.record.claims import now_ms
-from icekit.maintain.record.results import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
+from icekit.maintain.record.results import ACTION_TAG, RUN_TAG, Actual, actual_of, run_commits
 from icekit.maintain.run.current_names import with_current_names
 from icekit.maintain.run.execute import deletes_left, execute
 from icekit.maintain.run.failures import (
@@ -93,7 +93,7 @@ class ActionProgress:
         """Add the commits of the action, or of its parts, as the table has them now; those that
         another job has let expire since stay.
         """
-        commits = own_commits(now, run_id, action_ids, among=self.commits)
+        commits = run_commits(now, run_id, action_ids, snapshot_ids=self.commits)
         snapshots = snapshots_by_id(now.metadata)
         missing_commits = {
             each: commit for each, commit in self.commits.items() if each not in snapshots
@@ -102,7 +102,7 @@ class ActionProgress:
             **missing_commits,
             **{int(commit["snapshot-id"]): commit for commit in commits},
         }
-        self.actual = actual(self.commits.values(), self.unit)
+        self.actual = actual_of(self.commits.values(), self.unit)
         if commits:
             self.on_commit()
 
@@ -164,7 +164,7 @@ class Runner:
             return action if not progress.attempts or deletes_left(self.spark, action) else None
         if action.procedure == "expire_snapshots":
             return self._unexpired(action)
-        if not progress.actual.any:
+        if not progress.actual.has_changes:
             return action
         if action.procedure != "rewrite_data_files":
             return None
@@ -238,7 +238,7 @@ class Runner:
             self.say(f"  {answer.slow_because}")
         if answer.is_idle and not own_commits:
             progress.attempts -= 1  # there was nothing to do
-        _check(answer, actual(own_commits.values()).files_in, outside)
+        _check(answer, actual_of(own_commits.values()).files_in, outside)
 
     def _note(self, action: Action, progress: ActionProgress) -> Head:
         """Note the commits of an action, as the table has them now; stops the run if they cannot be
@@ -349,7 +349,7 @@ class Runner:
             default_id = int(metadata.get("default-spec-id", 0))
             spec_id = int(str(action.arguments.get("spec_id", default_id)))
             refusal = manifest_refusal(every_spec, columns(metadata, schema_of(metadata)), spec_id)
-        elif action.rewrites_deletes:
+        elif action.rewrites_position_deletes:
             refusal = positions_refusal(every_spec)
         if refusal:
             raise EngineFailed(f"Nothing was done. {refusal}")

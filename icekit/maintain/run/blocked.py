@@ -14,7 +14,7 @@ from icekit.common.units import span
 from icekit.engine.lake import Lake
 from icekit.health.facts.head import head
 from icekit.maintain.plan import Plan
-from icekit.maintain.record.claims import RunRecord, now_ms, reader
+from icekit.maintain.record.claims import RunRecord, document_reader, now_ms
 from icekit.maintain.record.ledger import Ledger, open_ledger
 from icekit.rows.proof.proof import Check, CommitProof, Proof
 
@@ -23,13 +23,13 @@ def kept(plan: Plan) -> dict[str, Any]:
     """A plan as the ledger stores it; empty if masking its secrets would change what a resumed run
     does.
     """
-    plan_document: dict[str, Any] = reader(Plan).dump_python(plan, mode="json")
+    plan_document: dict[str, Any] = document_reader(Plan).dump_python(plan, mode="json")
     return plan_document if mask_data(plan_document) == plan_document else {}
 
 
 def plan_of(record: RunRecord) -> Plan:
     """The plan of a run whose record has one."""
-    plan: Plan = reader(Plan).validate_python(record.plan)
+    plan: Plan = document_reader(Plan).validate_python(record.plan)
     return plan
 
 
@@ -46,7 +46,7 @@ def refuse(ledger: Ledger, table: str, uuid: str | None) -> None:
     """Raise :class:`~icekit.common.errors.RunDisproved` for a table that a person has yet to look
     at, under any of its names.
     """
-    for run in _held(ledger.disproved(), table, uuid):
+    for run in _held(ledger.disproved_runs(), table, uuid):
         raise RunDisproved(
             f"The proof of run {run.run_id} on {table}, {span(max(now_ms() - run.started_ms, 0))} "
             f"ago, failed: {run.error} icekit runs nothing more on the table, and does not resume "
@@ -98,7 +98,9 @@ def holding(lake: Lake, table: Identifier, ledger: Ledger) -> tuple[RunRecord, .
     except TableNotFound:
         uuid = None  # dropped meanwhile
     return _held(
-        (*ledger.disproved(), *ledger.unproved()), display_name(lake.sql_name(table)), uuid
+        (*ledger.disproved_runs(), *ledger.unproved_runs()),
+        display_name(lake.sql_name(table)),
+        uuid,
     )
 
 

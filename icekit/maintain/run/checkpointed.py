@@ -87,7 +87,7 @@ class CheckpointedRun(Runner):
         """Run the actions; ``before`` is what an earlier process recorded of them."""
         started = time.monotonic()
         uuid = self.plan.table_uuid
-        with self.ledger.claimed(self.table, self.record.run_id, uuid) as lost:
+        with self.ledger.hold(self.table, self.record.run_id, uuid) as lost:
             # Checked only now: another run may have ended with a failed proof a moment ago.
             refuse(self.ledger, self.table, uuid)
             if head(self.lake, self.plan.table).metadata.get("table-uuid") != uuid:
@@ -130,7 +130,7 @@ class CheckpointedRun(Runner):
             notes.append(
                 "Failed attempts may have left files that no snapshot names. To list them, once "
                 f"they are {ORPHAN_AGE.days} days old: "
-                + command_line("maintain", self.lake.name, self.plan.name, *only)
+                + command_line("maintain", self.lake.name, self.plan.table_name, *only)
             )
         if self.limits.prove == "none" and any(outcome.snapshot_ids for outcome in self.outcomes):
             notes.append("Nothing was compared before or after the commits: prove is none.")
@@ -167,7 +167,9 @@ class CheckpointedRun(Runner):
             )
         if record is None or record.status != Status.SPLIT:
             predicted = action.prediction
-            self.say(f"{title}: {predicted.change}, {size(predicted.bytes_in)}{predicted.about}")
+            self.say(
+                f"{title}: {predicted.change_text}, {size(predicted.bytes_in)}{predicted.duration_suffix}"
+            )
         waiting = [(action, record)]
         try:
             while waiting:
@@ -196,7 +198,7 @@ class CheckpointedRun(Runner):
                     status=status,
                     attempts=progress.attempts,
                     predicted=action.prediction,
-                    actual=progress.actual if is_over and progress.actual.any else None,
+                    actual=progress.actual if is_over and progress.actual.has_changes else None,
                     seconds=round(progress.seconds, 3) if is_over and record is None else None,
                     snapshot_ids=tuple(progress.commits),
                     started_ms=started_ms,
@@ -305,7 +307,7 @@ class CheckpointedRun(Runner):
             progress.before_call = guard.check
             self.complete(final_action, progress)
             progress.actual = guard.actual()
-        return Status.DONE if progress.attempts or progress.actual.any else Status.SKIPPED
+        return Status.DONE if progress.attempts or progress.actual.has_changes else Status.SKIPPED
 
     def _proved(self, outcome: ActionOutcome, guard: Guard) -> Status:
         """Report an action, prove it, and return its status; a failed proof blocks the table before
@@ -343,7 +345,7 @@ class CheckpointedRun(Runner):
         except Exception as problem:
             # The action is done, and the other actions are not at fault; but it is not proved.
             why = f"Action {outcome.action.action_id} could not be proved: {reason(problem)}"
-            proof = Proof(self.plan.name, (), 0.0, kept=(Check(None, why),))
+            proof = Proof(self.plan.table_name, (), 0.0, kept=(Check(None, why),))
         if proof is None:
             return None
         self.proofs.append(proof)

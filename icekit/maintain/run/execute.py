@@ -180,7 +180,7 @@ def _run(
         answer = _rewrite_data(spark, action, table, tags, stop=stop, check=check)
         if action.options.get(DANGLING) == "true":
             drop_dangling(spark, name, tags, branch=action.branch, stop=stop)
-    elif action.rewrites_deletes:
+    elif action.rewrites_position_deletes:
         check_paths_of_deletes(spark, action)
         positions = None
         if check:

@@ -50,7 +50,7 @@ class ActionOutcome:
         )
         return replace(
             prediction, files_in=before, files_out=after, certainty=Certainty.EXACT
-        ).change
+        ).change_text
 
     @property
     def text(self) -> str:
@@ -122,11 +122,11 @@ class Outcome(Shown):
     @property
     def failure(self) -> str | None:
         """Why the run failed, or None."""
-        return f"{self.plan.name}: {self.status}." if self.exit_status else None
+        return f"{self.plan.table_name}: {self.status}." if self.exit_status else None
 
     def write_into(self, folder: Path) -> Path:
         """Write the plan and its outcome as JSON into a folder, named after the table."""
-        return write_json(folder / f"{slug(self.plan.name)}.plan.json", document(self))
+        return write_json(folder / f"{slug(self.plan.table_name)}.plan.json", document(self))
 
     def blocks(self) -> list[Block]:
         """Predicted next to actual, then the proof; of a dry run, the plan."""
@@ -134,7 +134,7 @@ class Outcome(Shown):
             if not self.actions:
                 return self.plan.blocks()
             return [
-                Badge("info", "dry run", self.plan.name),
+                Badge("info", "dry run", self.plan.table_name),
                 *self.plan.warnings(),
                 Sentence(self.plan.summary, is_strong=True),
                 Folded("The plan", self.plan.details()),
@@ -148,7 +148,7 @@ class Outcome(Shown):
             Badge(
                 kind,
                 f"{mark} {self.status}",
-                self.plan.name,
+                self.plan.table_name,
                 f"{span(self.seconds * 1000)}, run {self.run_id}",
             ),
             compared(self),
@@ -228,10 +228,10 @@ def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tupl
     a = o.actual
     unit = o.action.prediction.unit
     time = elapsed(o.seconds) + (f" (predicted {elapsed(p.seconds)})" if p and p.seconds else "")
-    if not a.any:
+    if not a.has_changes:
         return name, status, None, None, None, time
     out = a.files_out if unit == "file" else a.items_after
-    predicted_out = f"{p.certainty.words}{p.files_out:,}" if p else None
+    predicted_out = f"{p.certainty.number_prefix}{p.files_out:,}" if p else None
     change = _next_to(o.change, f"{out:,}", predicted_out)
     if unit not in {"file", EQUALITY_DELETE}:
         return name, status, change, None, None, time
@@ -269,7 +269,7 @@ def _afterwards(outcome: Outcome) -> Iterable[str]:
     plan = outcome.plan
     if outcome.actual.commits:
         commits = plan.snapshot_id, *(i for a in outcome.actions for i in a.snapshot_ids)
-        states = [f"{plan.name}@{commits[0]}", f"{plan.name}@{commits[-1]}"]
+        states = [f"{plan.table_name}@{commits[0]}", f"{plan.table_name}@{commits[-1]}"]
         yield f"What changed: {command_line('compare', plan.catalog, states)}"
     if outcome.status is Status.STOPPED:
         yield (
@@ -352,7 +352,7 @@ def document(outcome: Outcome) -> PlanDocument:
     return PlanDocument(
         SCHEMA_VERSION,
         plan.catalog,
-        plan.name,
+        plan.table_name,
         outcome.status,
         outcome.exit_status,
         outcome.run_id,
@@ -391,7 +391,7 @@ def _action(outcome: ActionOutcome) -> ActionDocument:
         action.prediction,
         outcome.status,
         outcome.attempts,
-        outcome.actual if outcome.actual.any else None,
+        outcome.actual if outcome.actual.has_changes else None,
         round(outcome.seconds, 3),
         outcome.snapshot_ids,
         outcome.error,

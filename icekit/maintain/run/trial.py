@@ -25,7 +25,7 @@ from icekit.maintain.engine_prediction import ask_planner
 from icekit.maintain.plan import Plan, Skipped, SkipReason
 from icekit.maintain.planning.compaction import saves_nothing
 from icekit.maintain.prediction import Certainty, Prediction
-from icekit.maintain.record.results import RUN_TAG, Actual, actual
+from icekit.maintain.record.results import RUN_TAG, Actual, actual_of
 from icekit.maintain.run.execute import execute, require_api
 from icekit.maintain.run.smaller_actions import narrowed
 from icekit.rows.proof.commits import prove_rewrites
@@ -70,7 +70,7 @@ def try_plan(
         proof = prove_rewrites(lake, copy.table, commits) if commits else None
     if proof is not None and proof.ok is False:
         raise RehearsalFailed(
-            f"On a clone of {plan.name} the plan changed rows. Nothing was run on the table "
+            f"On a clone of {plan.table_name} the plan changed rows. Nothing was run on the table "
             "itself. Keep the proof below and report it.\n" + "\n".join(proof.lines())
         )
     verdict = proof.lines()[0].partition(": ")[2] if proof is not None else None
@@ -122,8 +122,8 @@ def _tried(
             raise
         raise KeyboardInterrupt from None
     seconds = time.monotonic() - started
-    changed = actual(commits_since(head(lake, copy.table, action.branch), before.snapshot_id))
-    if answer.failed_groups or (planned_rewrite.files_in and not changed.any):
+    changed = actual_of(commits_since(head(lake, copy.table, action.branch), before.snapshot_id))
+    if answer.failed_groups or (planned_rewrite.files_in and not changed.has_changes):
         raise RehearsalFailed(
             f"On a clone {count(answer.failed_groups, 'group')} of {planned_rewrite.groups:,} of action "
             f"{action.action_id} failed ({answer.reason}). Nothing "
@@ -181,7 +181,7 @@ def _scaled(
     """A prediction scaled by the result of a sample, next to the planner's prediction for that
     sample.
     """
-    if not actual.any or not planned_rewrite.bytes_in or not planned_rewrite.files_out:
+    if not actual.has_changes or not planned_rewrite.bytes_in or not planned_rewrite.files_out:
         return p
     files = round(p.files_out * actual.files_out / planned_rewrite.files_out)
     return replace(

@@ -79,7 +79,7 @@ def run_policy(
     with contextlib.ExitStack() as stack:
         if not dry_run:
             key = f"The pass of policy {policy.name} into {policy.output}"
-            stack.enter_context(open_ledger(policy.ledger).claimed(key, new_run_id()))
+            stack.enter_context(open_ledger(policy.ledger).hold(key, new_run_id()))
         ending = stack.enter_context(sigterm_as_interrupt())
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         lake = Lake.connect(policy.catalog)
@@ -319,7 +319,7 @@ class _Pass:
             self.say(f"{plan.text()}\n")
             if not rule.execute:
                 return planned_step(command, plan, "its rule does not say execute: true")
-            files, size_in_bytes = plan.reads
+            files, size_in_bytes = plan.files_and_bytes_read
             plan_reads = Actual(files, size_in_bytes, rows_in=plan.prediction.rows_in)
             if any(
                 getattr(plan_reads, _FIGURES[limit]) > rest

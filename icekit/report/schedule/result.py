@@ -40,7 +40,7 @@ class Step:
 def planned_step(command: str, plan: Plan, reason: str) -> Step:
     """A step that was not run: what it would do, and why it was not run."""
     changes = ", ".join(
-        f"{action.procedure}: {action.prediction.change}" for action in plan.actions
+        f"{action.procedure}: {action.prediction.change_text}" for action in plan.actions
     )
     return Step(command, Status.PLANNED, f"{changes}; {reason}", figures=asdict(plan.prediction))
 

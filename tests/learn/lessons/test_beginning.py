@@ -8,7 +8,7 @@ import pytest
 from icekit import notebook
 from icekit.common.terminal import is_attended
 from icekit.learn import lessons
-from icekit.maintain.record.ledger import default_path
+from icekit.maintain.record.ledger import default_ledger_path
 from tests.offline import catalog_of
 
 
@@ -61,7 +61,7 @@ def test_runs_of_a_lesson_are_recorded_apart_and_started_again(lake: Path) -> No
 
     lessons.begin("managed_elsewhere")
 
-    assert default_path() == old
+    assert default_ledger_path() == old
     assert not old.exists()
 
 

@@ -70,7 +70,7 @@ def test_a_conversion_is_predicted_and_proved(sick: Table, tmp_path: Path) -> No
     assert action.actual.items_before == 3
     assert action.action.prediction.files_in == 3
     assert action.actual.items_after <= action.action.prediction.files_out
-    assert (outcome.actual.files_in, outcome.actual.bytes_in) == outcome.plan.reads
+    assert (outcome.actual.files_in, outcome.actual.bytes_in) == outcome.plan.files_and_bytes_read
     assert outcome.actual.bytes_out > 0
     assert sick.rows() == rows
     again = plan_conversion(sick.lake, sick.name)
@@ -216,9 +216,9 @@ def test_a_conversion_is_predicted_by_what_a_scan_applies(
 
     (of_new_keys,), (of_some,) = new_keys.actions, some.actions
     assert of_new_keys.why.startswith("20 delete records apply to no data file")
-    assert new_keys.prediction.change == "1 equality delete file → 0 position delete files"
+    assert new_keys.prediction.change_text == "1 equality delete file → 0 position delete files"
     assert of_some.why.startswith("2 of 22 delete records apply to 1 data file with 5 rows:")
-    assert some.prediction.change == "2 equality delete files → at most 1 position delete file"
+    assert some.prediction.change_text == "2 equality delete files → at most 1 position delete file"
     outcome = is_proved(table.converts(tmp_path))
     assert outcome.actions[0].actual.items_after == 1
-    assert (outcome.actual.files_in, outcome.actual.bytes_in) == outcome.plan.reads
+    assert (outcome.actual.files_in, outcome.actual.bytes_in) == outcome.plan.files_and_bytes_read

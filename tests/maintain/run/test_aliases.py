@@ -37,7 +37,7 @@ def test_a_table_that_is_held_under_another_name_of_its_catalog_is_refused(
     assert plan.catalog == "two"
 
     with (
-        other.ledger().claimed("one.db.t", "first", plan.table_uuid),
+        other.ledger().hold("one.db.t", "first", plan.table_uuid),
         pytest.raises(
             TableClaimed,
             match=r"two\.db\.t \(which that run knows as one\.db\.t\) is claimed by run first",

@@ -79,10 +79,10 @@ def test_the_newest_attempt_decides_whether_a_run_was_proved(lake: Lake, tmp_pat
     one.ledger.save_run(dataclasses.replace(STOPPED, status=Status.FAILED))
     one.ledger.save_action(action("r", Status.UNPROVED))
     one.ledger.save_action(action("r", Status.DONE))
-    assert one.ledger.unproved() == ()
+    assert one.ledger.unproved_runs() == ()
     one.ledger.save_action(action("r", Status.UNPROVED))
     one.ledger.save_run(dataclasses.replace(STOPPED, status=Status.DONE))
-    assert one.ledger.unproved() == ()
+    assert one.ledger.unproved_runs() == ()
 
 
 def test_a_pass_resumes_its_own_run_only_and_not_over_the_missing_proof_of_another(
@@ -143,7 +143,7 @@ def test_a_dry_run_writes_nothing_and_a_pass_writes_pages_and_one_document(
 
 def test_of_two_passes_of_a_policy_the_second_does_nothing(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(f"ledger: ledger.db\nrules:\n  - match: '**'\n{COMPACT}")
-    with open_ledger(str(tmp_path / "ledger.db")).claimed(
+    with open_ledger(str(tmp_path / "ledger.db")).hold(
         f"The pass of policy p into {tmp_path}/reports", "other"
     ):
         with pytest.raises(TableClaimed):
