@@ -65,7 +65,7 @@ def show_demo(_: DemoOptions) -> int:
     """Unpack the lab where it is not there, and print three verdicts; returns the exit status."""
     from icekit.cli.observe import is_painted, terminal_width
     from icekit.learn.lab import NAMESPACE, lab_tables, lake_folder, unpack_lab
-    from icekit.maintain.planning.savings import waiting
+    from icekit.maintain.planning.savings import waiting_sentence
     from icekit.show.card import short_card
 
     with connected(CatalogOptions(catalog="")) as lake:
@@ -75,7 +75,7 @@ def show_demo(_: DemoOptions) -> int:
             say(f"{count(len(unpacked), 'example table')} unpacked into {lake_folder(lake)}.")
         for name in _DEMO:
             look = lake.look((NAMESPACE, name))
-            is_postponed = bool(waiting(look.facts, look.findings, look.thresholds))
+            is_postponed = bool(waiting_sentence(look.facts, look.findings, look.thresholds))
             verdict = short_card(
                 look.facts,
                 look.findings,

@@ -95,9 +95,9 @@ def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
     later = ""
     facts = look.facts
     if facts.recent or facts.contradictions or facts.unsupported_columns:
-        from icekit.maintain.planning.savings import waiting
+        from icekit.maintain.planning.savings import waiting_sentence
 
-        later = waiting(*card_content)
+        later = waiting_sentence(*card_content)
     say(
         card(*card_content, postponed_sentence=later, color=painted, width=terminal_width()),
         is_painted=painted,
@@ -155,7 +155,7 @@ def plan_all(options: PlanOptions) -> int:
             thresholds=look.thresholds,
             executor=options.executor,
             policy=options,
-            options=shlex.join(options.words(HealthOptions)),
+            command_options=shlex.join(options.words(HealthOptions)),
         )
         return _printed(answer, options)
 

@@ -13,19 +13,17 @@ from icekit.maintain.prediction import Prediction
 from icekit.rows.rewrite.rewrite_order import RewriteOrder
 
 #: The option of a rewrite after which icekit drops the delete files that apply to no data file
-# (:mod:`icekit.rows.deletes.dangling`). No action's statement has it: Iceberg's own action does not ask
-# a scan, and drops deletes that readers before 1.12 apply by the path of their data file. Only a
-# finding prints it, for a partition spec whose column was dropped: there all data files are
+# (:mod:`icekit.rows.deletes.dangling`). No action's statement has it: Iceberg's own action does not
+# ask a scan, and drops deletes that readers before 1.12 apply by the path of their data file. Only
+# a finding prints it, for a partition spec whose column was dropped: there all data files are
 # rewritten, so no delete applies any more.
 DANGLING = "remove-dangling-deletes"
-
 
 #: With these limits no data file has the wrong size, and a file is taken only if all its rows are
 # deleted.
 REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
     {"min-file-size-bytes": "0", "max-file-size-bytes": str(2**62), "delete-ratio-threshold": "1.0"}
 )
-
 
 #: No procedure does this; see :mod:`icekit.rows.deletes`.
 CONVERT = "convert_equality_deletes"

@@ -54,7 +54,8 @@ def planned_groups(
     snapshot: Any,
     bounds_columns: Sequence[str] = (),
 ) -> RewriteGroups:
-    """The groups of an action's data files; ``table`` and ``snapshot`` are objects of Iceberg's API.
+    """The groups of an action's data files; ``table`` and ``snapshot`` are objects of Iceberg's
+    API.
 
     An action for partitions of the current spec takes no file of another: where its rows go, and
     how many files they become, the plan does not say.

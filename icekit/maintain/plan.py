@@ -202,8 +202,8 @@ def statistics_notes(
     kinds_text = " and ".join(f"{each.kind} statistics" for each in statistics)
     renewal_sql = "; ".join(renewal_statement(catalog, table, each) for each in statistics)
     note = (
-        f"The snapshot has {kinds_text}; those that this plan commits have none. To renew them after "
-        f"the run (on a branch, with its new snapshot as snapshot_id): {renewal_sql}"
+        f"The snapshot has {kinds_text}; those that this plan commits have none. To renew them "
+        f"after the run (on a branch, with its new snapshot as snapshot_id): {renewal_sql}"
     )
     return [note] if statistics else []
 

@@ -13,7 +13,7 @@ from icekit.common.saving import write_text
 from icekit.common.terminal import harmless
 from icekit.common.units import about, count, first_names, percent, size
 from icekit.health.diagnose.findings import Thresholds
-from icekit.maintain.planning.savings import Savings, total
+from icekit.maintain.planning.savings import Savings, savings_total
 from icekit.report.history.store import Health
 from icekit.report.history.trend import Comparison, compare
 from icekit.report.result import JUDGED, STATUSES, ReportRun, Row, changes_results
@@ -62,7 +62,7 @@ def write_index(index: Index, path: Path) -> Path:
         if row.health and row.table in earlier_runs
     }
     savings = [row.savings for row in ranked_rows if row.savings]
-    total_savings = total(savings)
+    total_savings = savings_total(savings)
     status_counts = Counter(row.status for row in ranked_rows)
     first_row = _first_to_fix(ranked_rows)
     page_html = render(
@@ -99,7 +99,7 @@ def rank(row: Row) -> tuple[int, int, int, int, str]:
         status_rank
         if row.status not in JUDGED
         else len(STATUSES) + (not changes_results(row.findings)),
-        -savings.saved,
+        -savings.saved_bytes,
         -(savings.orphan_bytes or 0),
         status_rank,
         row.table,
@@ -165,11 +165,11 @@ def _cells(row: Row, comparison: Comparison | None) -> Mapping[str, _Cell]:
             "Of the scan's cost": _Cell("–")
             if not saved_share
             else _Cell(percent(saved_share), saved_share, saved_share),
-            "File opens": _saved_cell(savings.opens_saved, savings.opens),
-            "Delete records": _saved_cell(savings.delete_rows_gone, savings.delete_rows),
-            "Manifests": _saved_cell(savings.manifests_gone, savings.manifests),
+            "File opens": _saved_cell(savings.opens_saved, savings.scan_opens),
+            "Delete records": _saved_cell(savings.delete_rows_gone, savings.scan_delete_rows),
+            "Manifests": _saved_cell(savings.manifests_gone, savings.scan_manifests),
             "To rewrite": _size_cell(savings.rewrite_bytes),
-            "Cost saved": _size_cell(savings.saved),
+            "Cost saved": _size_cell(savings.saved_bytes),
         }
     return cells
 

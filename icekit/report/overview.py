@@ -146,6 +146,6 @@ def _judge_table(lake: Lake, name: Identifier, options: LookOptions) -> TableSum
         changes_results=changes_results((f.name, str(f.severity)) for f in findings),
         file_count=facts.data.file_count,
         size_in_bytes=facts.data.size_in_bytes,
-        saved=savings_of(facts, findings, thresholds).saved,
+        saved=savings_of(facts, findings, thresholds).saved_bytes,
         exit_status=1 if fails_gate else 0,
     )

@@ -67,7 +67,7 @@ def card(
 
     ``thresholds`` are the limits of the findings and of the file size ranges.
     ``postponed_sentence`` is the sentence about what compaction would leave alone now
-    (:func:`icekit.maintain.planning.savings.waiting`). ``color`` adds ANSI colours, for a terminal.
+    (:func:`icekit.maintain.planning.savings.waiting_sentence`). ``color`` adds ANSI colours, for a terminal.
     """
     screen = _Screen(max(width, _LEAST) if width is not None else _UNLIMITED, color)
     line_groups = [

@@ -26,7 +26,7 @@ from icekit.engine.lake import Lake
 from icekit.health import TableFacts, observe
 from icekit.health.diagnose import diagnose, document
 from icekit.health.diagnose.findings import Findings, Thresholds
-from icekit.maintain.planning.savings import savings_of, waiting
+from icekit.maintain.planning.savings import savings_of, waiting_sentence
 from icekit.report.history import trend
 from icekit.report.history.store import Health, health
 from icekit.show.card import next_step, size_range_rows
@@ -151,7 +151,7 @@ class ComparedStates(Shown):
                 (self.before, self.after), self.health_records, strict=True
             )
         ]
-        postponed_sentence = waiting(self.after, self.findings[1], self.thresholds)
+        postponed_sentence = waiting_sentence(self.after, self.findings[1], self.thresholds)
         step_and_command = next_step(self.findings[1], is_postponed=bool(postponed_sentence))
         badge_label = "no finding changed" if self.verdict == _SAME else self.verdict
         return [

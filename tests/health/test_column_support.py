@@ -19,7 +19,7 @@ from icekit.health.facts.column_support import (
 from icekit.health.facts.model import TableFacts, UnsupportedColumn
 from icekit.maintain.planning.candidates import candidates
 from icekit.maintain.planning.compaction import plan
-from icekit.maintain.planning.savings import savings_of, savings_sentence, waiting
+from icekit.maintain.planning.savings import savings_of, savings_sentences, waiting_sentence
 from icekit.rows.deletes.keys import keys_of
 from tests.maintain.delete_counts import of
 from tests.maintain.test_plan import small
@@ -158,8 +158,8 @@ def test_of_what_cannot_be_read_or_written_nothing_is_recommended(ability: Abili
     assert (by_name["small_files"].sql, by_name["small_files"].command) == ((), None)
     assert candidates(facts, findings, CompactionPolicy(), Thresholds()) == ()
     assert savings_of(facts, findings).opens_saved == 0
-    assert waiting(facts, findings) == f"Nothing is rewritten: {evidence}."
-    assert savings_sentence(facts, findings) == {"": f"Nothing is rewritten: {evidence}."}
+    assert waiting_sentence(facts, findings) == f"Nothing is rewritten: {evidence}."
+    assert savings_sentences(facts, findings) == {"": f"Nothing is rewritten: {evidence}."}
     with pytest.raises(
         ColumnsUnsupported, match=r"so nothing of db\.events is rewritten"
     ) as refused:

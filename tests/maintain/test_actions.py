@@ -13,7 +13,7 @@ EIGHT = Cluster(Executor(4, 8 * GIB), 2, "2 executors of 4 cores")
 def options(
     bytes_in: int, groups: int, cluster: Cluster = EIGHT, *, sorting: bool = False
 ) -> dict[str, str]:
-    explained = list(parallelism(cluster, TARGET, bytes_in, groups, sorting=sorting))
+    explained = list(parallelism(cluster, TARGET, bytes_in, groups, is_sorting=sorting))
     assert all(e.why for e in explained)
     return {e.name: e.value for e in explained}
 
@@ -30,7 +30,7 @@ def options(
 def test_small_groups_run_many_at_once_and_large_ones_few(
     mib: int, groups: int, at_once: str, tasks: str
 ) -> None:
-    first = next(parallelism(EIGHT, TARGET, mib * MIB, groups, sorting=False))
+    first = next(parallelism(EIGHT, TARGET, mib * MIB, groups, is_sorting=False))
 
     assert (first.name, first.value) == ("max-concurrent-file-group-rewrites", at_once)
     assert first.why.startswith(f"2 executors of 4 cores; a group has {tasks} on average")

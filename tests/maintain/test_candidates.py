@@ -15,7 +15,7 @@ from icekit.iceberg.definition import PartitionField, PartitionSpec
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.partition import Partition, Scalar
 from icekit.iceberg.where import partition_time_range
-from icekit.maintain.planning.candidates import Candidate, candidates, in_window
+from icekit.maintain.planning.candidates import Candidate, candidates, window_partitions
 from icekit.maintain.prediction import Certainty
 from tests.factories import (
     BY_CARRIER,
@@ -393,21 +393,26 @@ def test_a_window_takes_whole_partitions_within_it(
 ) -> None:
     days = range(FIRST_DAY + first - 1, FIRST_DAY + last)
 
-    assert in_window(table_facts(), CompactionPolicy(), NOW) is None
-    assert in_window(table_facts(), policy_of(policy), NOW) == frozenset(map(partition, days))
+    assert window_partitions(table_facts(), CompactionPolicy(), NOW) is None
+    assert window_partitions(table_facts(), policy_of(policy), NOW) == frozenset(
+        map(partition, days)
+    )
 
 
 def test_rows_without_a_time_are_outside_every_window() -> None:
     facts = of(file_group(of=Partition(0, (None,))), file_group())
 
-    assert in_window(facts, CompactionPolicy(skip_last="1 hour"), NOW) == frozenset({partition()})
+    assert window_partitions(facts, CompactionPolicy(skip_last="1 hour"), NOW) == frozenset(
+        {partition()}
+    )
 
 
 def test_a_window_on_a_table_without_times_is_refused() -> None:
     facts = of(file_group(of=partition("UA")), specs=(BY_CARRIER,))
 
     with pytest.raises(ParameterError, match=r"db\.events is not partitioned by time"):
-        in_window(facts, CompactionPolicy(skip_last="1 hour"), NOW)
+        window_partitions(facts, CompactionPolicy(skip_last="1 hour"), NOW)
     assert (
-        in_window(of(specs=(BY_CARRIER,)), CompactionPolicy(skip_last="1 hour"), NOW) == frozenset()
+        window_partitions(of(specs=(BY_CARRIER,)), CompactionPolicy(skip_last="1 hour"), NOW)
+        == frozenset()
     )

@@ -13,7 +13,7 @@ from icekit.iceberg.definition import PartitionSpec
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.partition import Partition
 from icekit.maintain.action import Action
-from icekit.maintain.planning.candidates import DeleteLoad, deletes_over, dropped_by
+from icekit.maintain.planning.candidates import DeleteLoad, delete_loads, dropped_delete_count
 from icekit.maintain.planning.table_plan import delete_files_removed, with_dangling_once
 from icekit.maintain.prediction import Prediction
 from tests.factories import BY_DAY, FIRST_DAY, MIB, file_group, partition, table_facts
@@ -24,7 +24,7 @@ def over(
     rows: list[SequenceCounts], *groups: FileGroup, **more: object
 ) -> dict[Partition, DeleteLoad]:
     """Deletes by partition, where position deletes are of a twentieth of the rows or more."""
-    return dict(deletes_over(facts_of(rows, *groups, **more), 0.05))
+    return dict(delete_loads(facts_of(rows, *groups, **more), 0.05))
 
 
 def positions(*sizes: int, **more: Any) -> FileGroup:
@@ -49,11 +49,11 @@ VECTORS: dict[str, Any] = {"kind": Kind.DELETION_VECTORS, "records_per_file": 10
     ("by_partition", "load"),
     [
         # 3 + 2 + 1: a commit's own deletes reach older rows only. Nobody knows how many rows.
-        (over(UPSERTS), DeleteLoad(3, 6, 0.0, False, ("equality deletes",), is_least=True)),
+        (over(UPSERTS), DeleteLoad(3, 6, 0.0, False, ("equality deletes",), is_lower_bound=True)),
         # Not those that key bounds rule out.
         (
             over([*RULED_OUT, equality(3), equality(4)]),
-            DeleteLoad(1, 1, 0.0, False, ("equality deletes",), is_least=True),
+            DeleteLoad(1, 1, 0.0, False, ("equality deletes",), is_lower_bound=True),
         ),
         # Data of its own and older commits.
         (
@@ -89,16 +89,16 @@ def test_light_position_deletes_are_not_worth_it_and_equality_deletes_are() -> N
     rows = [data(1), position(2, records=4)]
     group = positions(MIB, records_per_file=4)
 
-    assert over(rows, group) == deletes_over(table_facts()) == {}
-    assert over([*rows, equality(3)], group)[DAY].kinds == ("equality deletes",)
+    assert over(rows, group) == delete_loads(table_facts()) == {}
+    assert over([*rows, equality(3)], group)[DAY].delete_kinds == ("equality deletes",)
 
 
 def test_deletes_of_an_unpartitioned_spec_are_opened_everywhere_and_once_at_home() -> None:
     rows = [data(1), data(1, OTHER), data(2, HOME), equality(3, HOME)]
 
-    assert {p: (o.files, o.opens) for p, o in over(rows, **GLOBAL).items()} == dict.fromkeys(
-        (DAY, OTHER, HOME), (1, 1)
-    )
+    assert {
+        p: (o.data_file_count, o.delete_opens) for p, o in over(rows, **GLOBAL).items()
+    } == dict.fromkeys((DAY, OTHER, HOME), (1, 1))
 
 
 OF_NEW_KEYS = tuple(
@@ -146,7 +146,7 @@ GLOBALLY = [data(1), equality(3, HOME)]
 def test_a_rewrite_drops_what_no_live_file_is_older_than(
     facts: TableFacts, sequence_number: int, chosen: list[Partition], dropped: int
 ) -> None:
-    assert dropped_by(facts, chosen, sequence_number) == dropped
+    assert dropped_delete_count(facts, chosen, sequence_number) == dropped
 
 
 def test_a_rewrite_of_some_files_of_a_partition_drops_the_deletes_that_only_those_need() -> None:

@@ -114,7 +114,7 @@ def test_what_the_metadata_predicts_is_what_the_planner_predicts(named: Named) -
     read = table.lake.tables.source(table.name).read
     facts = table.lake.observe(table.name)
 
-    filters = FileBounds(facts, read, manifest_list(read(location), location)).opens(action)
+    filters = FileBounds(facts, read, manifest_list(read(location), location)).filter_opens(action)
 
     assert [column.name for column in bounded_columns(facts)][:2] == ["id", "other"]
     assert action.prediction.source == "planner"

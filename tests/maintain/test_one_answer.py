@@ -12,7 +12,12 @@ from icekit.health.facts.model import TableFacts
 from icekit.health.facts.rollup import sort_key
 from icekit.maintain.planning.maintenance import plan_maintenance_table
 from icekit.maintain.planning.proposals import propose
-from icekit.maintain.planning.savings import savings_of, savings_sentence, selection, waiting
+from icekit.maintain.planning.savings import (
+    current_selection,
+    savings_of,
+    savings_sentences,
+    waiting_sentence,
+)
 from icekit.maintain.planning.table_plan import plan_table
 from tests.workshop import each_lab_table
 
@@ -44,14 +49,14 @@ def test_the_savings_of_a_report_are_those_of_the_plan_and_of_what_compact_would
     gone = sum(p.file_opens_saved for p in manifests)
     assert sum(p.manifests_gone or 0 for p in proposals.proposals) == saved.manifests_gone == gone
     assert (proposals.file_opens, proposals.delete_rows, proposals.manifests) == (
-        saved.opens,
-        saved.delete_rows,
-        saved.manifests,
+        saved.scan_opens,
+        saved.scan_delete_rows,
+        saved.scan_manifests,
     )
-    skipped = selection(facts, findings).skipped
-    sentence = waiting(facts, findings)
+    skipped = current_selection(facts, findings).skipped
+    sentence = waiting_sentence(facts, findings)
     assert bool(sentence) == bool(facts.contradictions or skipped)
-    assert savings_sentence(facts, findings).get("", "").endswith(sentence)
+    assert savings_sentences(facts, findings).get("", "").endswith(sentence)
     assert all(
         any(each.count_and_reason in line for line in (*proposals.notes, proposals.verdict))
         for each in skipped
@@ -61,7 +66,7 @@ def test_the_savings_of_a_report_are_those_of_the_plan_and_of_what_compact_would
         return
 
     planned = plan_table(lake, facts, findings, now=now)
-    chosen = selection(facts, findings).chosen
+    chosen = current_selection(facts, findings).selected_candidates
     rewrites = [action for action in planned.actions if not action.only_drops_deletes]
     opens = max(sum(action.prediction.file_opens_saved for action in rewrites), 0)
 

@@ -28,9 +28,9 @@ from icekit.maintain.action import Action
 from icekit.maintain.engine_prediction import Speed
 from icekit.maintain.plan import NOTHING, Plan, Skipped, SkipReason
 from icekit.maintain.planning.candidates import candidates
-from icekit.maintain.planning.compaction import Predict, plan, sort_by
-from icekit.maintain.planning.file_order import files_by
-from icekit.maintain.planning.savings import savings_of, waiting
+from icekit.maintain.planning.compaction import Predict, plan, row_order
+from icekit.maintain.planning.file_order import file_order_column
+from icekit.maintain.planning.savings import savings_of, waiting_sentence
 from icekit.maintain.planning.selection import conflict_chance
 from icekit.maintain.policy import thresholds_of
 from icekit.maintain.prediction import Certainty, Prediction
@@ -206,9 +206,9 @@ def test_rows_are_ordered_by_the_tables_own_order_else_by_its_filter_columns() -
     )
     filtered_by = of(small(), filter_columns=("amount",))
 
-    assert sort_by(sorted_by, CompactionPolicy(strategy="sort")) == RewriteOrder("sort")
-    assert sort_by(sorted_by, CompactionPolicy(strategy="hilbert")).sql == "hilbert(`carrier`)"
-    assert sort_by(filtered_by, CompactionPolicy(strategy="zorder")).sql == "zorder(`amount`)"
+    assert row_order(sorted_by, CompactionPolicy(strategy="sort")) == RewriteOrder("sort")
+    assert row_order(sorted_by, CompactionPolicy(strategy="hilbert")).sql == "hilbert(`carrier`)"
+    assert row_order(filtered_by, CompactionPolicy(strategy="zorder")).sql == "zorder(`amount`)"
     assert "strategy => 'sort', where => " in made(sorted_by, strategy="sort").actions[0].sql
 
 
@@ -294,7 +294,7 @@ def test_a_curve_through_identity_partition_columns_alone_is_refused() -> None:
 
 def test_odd_column_names_are_quoted_part_by_part() -> None:
     facts = of(small(), columns=(*COLUMNS, *ODD))
-    order = sort_by(facts, CompactionPolicy(strategy="sort", columns=("a.b", "s.it's `x`")))
+    order = row_order(facts, CompactionPolicy(strategy="sort", columns=("a.b", "s.it's `x`")))
 
     assert order.sql == "`a.b` ASC NULLS FIRST, `s`.`it's ``x``` ASC NULLS FIRST"
 
@@ -434,9 +434,9 @@ def test_a_report_counts_only_what_compact_would_run_now_and_says_what_waits() -
     live = replace(facts, recent=(partition(),))
 
     assert savings_of(facts, SMALL).opens_saved == 8
-    assert waiting(facts, SMALL) == ""
+    assert waiting_sentence(facts, SMALL) == ""
     assert savings_of(live, SMALL).opens_saved == 4
-    assert waiting(live, SMALL) == (
+    assert waiting_sentence(live, SMALL) == (
         f"Compaction postpones {Skipped(SkipReason.LIKELY_CONFLICT, 1).count_and_reason}. Rewriting them would "
         "save each full scan 4 file opens."
     )
@@ -717,14 +717,14 @@ def test_files_are_taken_in_the_order_of_the_column_that_separates_them_best() -
     by_day = clustered(event_time=(0.05, 1.0), event_id=(0.4, 0.1))
     none = clustered(carrier=(1.0, 1.0), amount=(0.9, 0.9))
 
-    assert files_by(one) == "carrier"
-    assert files_by(replace(one, filter_columns=("amount",))) == "amount", (
+    assert file_order_column(one) == "carrier"
+    assert file_order_column(replace(one, filter_columns=("amount",))) == "amount", (
         "declared, and skips files"
     )
-    assert files_by(by_day) == "event_id"
-    assert files_by(none) == "amount"
-    assert files_by(replace(none, filter_columns=("carrier",))) == "carrier"
-    assert files_by(clustered()) is None
+    assert file_order_column(by_day) == "event_id"
+    assert file_order_column(none) == "amount"
+    assert file_order_column(replace(none, filter_columns=("carrier",))) == "carrier"
+    assert file_order_column(clustered()) is None
     assert made(of(small(), metrics_sample=one.metrics_sample)).actions[0].order == RewriteOrder(
         files_by="carrier"
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekit.maintain.planning.file_order import _File, _hulls, predicted_opens
+from icekit.maintain.planning.file_order import _BoundedFile, _joint_ranges, predicted_filter_opens
 from tests.factories import COLUMNS
 
 
@@ -14,7 +14,7 @@ def test_an_empty_text_is_a_bound_and_a_file_of_nulls_has_none() -> None:
         "files_before": 3,
         "files_after": 2,
     }
-    (opens,) = predicted_opens([text], ranges)
+    (opens,) = predicted_filter_opens([text], ranges)
 
     assert (opens.files_before, opens.files_after) == (3, 2)
     assert opens.opens_before == 1
@@ -35,6 +35,6 @@ def test_files_together_have_the_range_of_all_unless_one_has_none_that_can_be_re
     cells: tuple[str | None, ...], hull: str | None
 ) -> None:
     (text, *_) = (column for column in COLUMNS if column.type == "string")
-    files = [_File(1, 1, (cell,), (0,)) for cell in cells]
+    files = [_BoundedFile(1, 1, (cell,), (0,)) for cell in cells]
 
-    assert list(_hulls([text], files)) == [hull]
+    assert list(_joint_ranges([text], files)) == [hull]

@@ -22,7 +22,7 @@ from icekit.maintain.planning.proposals import (
     ByHand,
     Proposal,
     Proposals,
-    _settings,
+    _tune_proposals,
     verdict,
 )
 from icekit.tune import QUESTIONS
@@ -131,7 +131,7 @@ def test_questions_are_asked_about_the_columns_that_queries_filter_by(
     facts = make.table_facts(filter_columns=("carrier", "event_id"), properties=properties)
     asked = [make.finding(name) for name in ("small_files", "unclustered_filter_columns")]
 
-    commands = [shlex.split(p.command) for p in _settings(facts, Findings(asked))]
+    commands = [shlex.split(p.command) for p in _tune_proposals(facts, Findings(asked))]
 
     assert [command[2] for command in commands] == ["file-sizes", "layout"]
     assert [command[command.index("db.events") + 1 :] for command in commands] == [

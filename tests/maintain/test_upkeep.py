@@ -209,7 +209,7 @@ def test_a_procedure_that_the_engine_cannot_plan_is_refused_and_the_others_go_on
     def fail(lake: Any, action: Any) -> None:
         raise EngineFailed("no such method")
 
-    monkeypatch.setattr(upkeep, "predicted_by_planner", fail)
+    monkeypatch.setattr(upkeep, "with_planner_prediction", fail)
     plan = planned(sick(), *ALL, lake=object(), procedures=DEFAULT_PROCEDURES)
 
     assert [a.procedure for a in plan.actions] == ["rewrite_manifests", "expire_snapshots"]

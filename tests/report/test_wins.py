@@ -9,7 +9,7 @@ from icekit.health.facts.rollup import OPEN_FILE_COST
 from icekit.health.facts.storage import SharedPlace, Sharing, StorageFacts
 from icekit.health.storage.orphans import estimated_bytes
 from icekit.iceberg.file_kind import Kind
-from icekit.maintain.planning.savings import Savings, savings_of, savings_sentence, total
+from icekit.maintain.planning.savings import Savings, savings_of, savings_sentences, savings_total
 from tests.factories import (
     MIB,
     file_group,
@@ -44,12 +44,12 @@ def test_small_files_save_an_open_each_at_the_tables_own_cost() -> None:
 
     assert savings.opens_saved == 99
     assert savings.rewrite_bytes == 100 * MIB
-    assert savings.saved == 99 * OPEN_FILE_COST
+    assert savings.saved_bytes == 99 * OPEN_FILE_COST
     # A full scan opens 100 files and one manifest, and reads both.
     assert savings.scan_cost == 101 * OPEN_FILE_COST + 100 * MIB + 50_000
-    assert savings.share == pytest.approx(savings.saved / savings.scan_cost)
+    assert savings.share == pytest.approx(savings.saved_bytes / savings.scan_cost)
     own = table_facts(groups=(group,), properties={"read.split.open-file-cost": "1048576"})
-    assert won(own).saved == 99 * MIB
+    assert won(own).saved_bytes == 99 * MIB
 
 
 def test_what_is_won_is_what_a_plan_by_the_same_limits_would_take() -> None:
@@ -67,7 +67,7 @@ def test_what_is_won_is_what_a_plan_by_the_same_limits_would_take() -> None:
 def test_a_healthy_table_and_an_empty_one_win_nothing() -> None:
     healthy = won(table_facts())
 
-    assert (healthy.saved, healthy.share, healthy.rewrite_bytes) == (0, 0.0, 0)
+    assert (healthy.saved_bytes, healthy.share, healthy.rewrite_bytes) == (0, 0.0, 0)
     assert Savings().share is None
 
 
@@ -88,7 +88,7 @@ def test_deletes_save_their_opens_their_rows_and_the_bytes_of_deleted_rows() -> 
     assert savings.delete_rows_gone == 1000
     # One file of four, and the four delete files that are opened with them.
     assert savings.opens_saved == 5
-    assert savings.saved == 5 * OPEN_FILE_COST + 2000 * MIB // 4 + 4 * MIB
+    assert savings.saved_bytes == 5 * OPEN_FILE_COST + 2000 * MIB // 4 + 4 * MIB
 
 
 def test_manifests_go_only_where_a_finding_asks_for_it() -> None:
@@ -104,12 +104,12 @@ def test_what_a_remedy_saves_is_said_of_each_finding_that_makes_a_scan_cheaper()
     saves = (
         "each full scan 8 of 9 file opens (25 % cheaper by Iceberg's weights) by rewriting 90 MiB."
     )
-    assert savings_sentence(facts, found) == {"small_files": f"Saves {saves}"}
-    both = savings_sentence(facts, Findings((*found, finding("distribution_mode"))))
+    assert savings_sentences(facts, found) == {"small_files": f"Saves {saves}"}
+    both = savings_sentences(facts, Findings((*found, finding("distribution_mode"))))
     assert both[""] == f"Fixing all of these saves {saves}"
     many = fragmented(150, 10_000, 300)
-    assert "of 150 manifests" in savings_sentence(many, diagnose(many))["fragmented_manifests"]
-    assert savings_sentence(table_facts(), findings("distribution_mode")) == {}
+    assert "of 150 manifests" in savings_sentences(many, diagnose(many))["fragmented_manifests"]
+    assert savings_sentences(table_facts(), findings("distribution_mode")) == {}
 
 
 def test_what_one_action_saves_is_said_once() -> None:
@@ -131,7 +131,7 @@ def test_what_one_action_saves_is_said_once() -> None:
     others = {"deletes_default_rewrite_ignores", "small_files"}
     assert {"equality_deletes", *others} <= found.names
 
-    sentences = savings_sentence(facts, found)
+    sentences = savings_sentences(facts, found)
 
     saves = sentences["equality_deletes"].removeprefix("Saves")
     assert sentences[""] == f"Fixing all of these saves{saves}"
@@ -140,11 +140,13 @@ def test_what_one_action_saves_is_said_once() -> None:
 
 
 def test_totals_leave_out_what_is_not_known() -> None:
-    summed = total([Savings(saved=5, scan_cost=10), Savings(saved=2, scan_cost=10, orphan_files=3)])
+    summed = savings_total(
+        [Savings(saved_bytes=5, scan_cost=10), Savings(saved_bytes=2, scan_cost=10, orphan_files=3)]
+    )
 
-    assert (summed.saved, summed.scan_cost, summed.orphan_files) == (7, 20, 3)
+    assert (summed.saved_bytes, summed.scan_cost, summed.orphan_files) == (7, 20, 3)
     assert summed.orphan_bytes is None
-    assert total([]).saved == 0
+    assert savings_total([]).saved_bytes == 0
 
 
 def test_orphan_files_are_counted_and_weighed_where_storage_was_listed() -> None:
@@ -155,7 +157,7 @@ def test_orphan_files_are_counted_and_weighed_where_storage_was_listed() -> None
     assert not listed.are_orphans_estimated
     assert unlisted.orphan_files is unlisted.orphan_bytes is None
     # What nobody reads is saved by no scan.
-    assert listed.saved == unlisted.saved
+    assert listed.saved_bytes == unlisted.saved_bytes
     # Nor are they counted where another table shares the location.
     shared = StorageFacts(0, 0, sharing=Sharing((SharedPlace("db.other", "s3://bucket/db"),)))
 

@@ -36,81 +36,94 @@ from icekit.maintain.prediction import Certainty, Prediction
 class DeleteLoad:
     """The deletes that apply to one partition's data.
 
-    ``files`` are data files with at least one delete, ``opens`` the pairs of a data file and a
-    delete file that a full scan opens (an upper bound: the column bounds of delete files are
-    ignored), ``deleted_share`` the position delete records per data record, at most 1: nobody knows
-    how many rows equality deletes delete (``is_least``). ``only_file_scoped`` means that each
-    delete names a single data file; ``delete-ratio-threshold`` counts only such deletes.
+    ``data_file_count`` counts data files with at least one delete, ``delete_opens`` the pairs of a
+    data file and a delete file that a full scan opens (an upper bound: the column bounds of delete
+    files are ignored). ``deleted_share`` is the position delete records per data record, at most 1;
+    where equality deletes apply, nobody knows how many rows they delete (``is_lower_bound``).
+    ``is_file_scoped`` means that each delete names a single data file; ``delete-ratio-threshold``
+    counts only such deletes.
     """
 
-    files: int
-    opens: int
+    data_file_count: int
+    delete_opens: int
     deleted_share: float
-    only_file_scoped: bool
-    kinds: tuple[str, ...]
-    is_least: bool = False
+    is_file_scoped: bool
+    delete_kinds: tuple[str, ...]
+    is_lower_bound: bool = False
 
 
-def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition, DeleteLoad]:
+def delete_loads(
+    facts: TableFacts, min_delete_ratio: float = 0.0
+) -> Mapping[Partition, DeleteLoad]:
     """The deletes of each partition where they make a rewrite worthwhile.
 
     Equality deletes always do, because each data file loads all that apply to it; other deletes do
-    from ``min_ratio`` delete records per data record on.
+    from ``min_delete_ratio`` delete records per data record on.
     """
     if not facts.has_deletes:
         return {}
-    groups: dict[Partition, dict[Kind, FileGroup]] = defaultdict(dict)
-    for each in facts.groups:
-        groups[each.partition][each.kind] = each
-    equality = {a.partition: a for a in equality_deletes_applied(facts)}
-    sequences = sequences_by_partition(facts)
-    loads: dict[Partition, DeleteLoad] = {}
-    for partition, kinds in groups.items():
-        data = kinds.get(Kind.DATA)
-        if data is None or not data.record_count:
+    groups_by_partition: dict[Partition, dict[Kind, FileGroup]] = defaultdict(dict)
+    for file_group in facts.groups:
+        groups_by_partition[file_group.partition][file_group.kind] = file_group
+    equality_by_partition = {a.partition: a for a in equality_deletes_applied(facts)}
+    sequence_counts = sequences_by_partition(facts)
+    loads_by_partition: dict[Partition, DeleteLoad] = {}
+    for partition, groups_by_kind in groups_by_partition.items():
+        data_group = groups_by_kind.get(Kind.DATA)
+        if data_group is None or not data_group.record_count:
             continue
-        applied = equality.get(partition)
-        heavy = ["equality deletes"] if applied else []
-        files, opens = (applied.data_file_count, applied.file_opens) if applied else (0, 0)
-        share = 0.0
-        scoped = applied is None
+        equality_deletes = equality_by_partition.get(partition)
+        delete_kinds = ["equality deletes"] if equality_deletes else []
+        data_file_count = equality_deletes.data_file_count if equality_deletes else 0
+        delete_opens = equality_deletes.file_opens if equality_deletes else 0
+        deleted_share = 0.0
+        is_file_scoped_load = equality_deletes is None
         for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS):
-            group = kinds.get(kind)
-            if group is None:
+            delete_group = groups_by_kind.get(kind)
+            if delete_group is None:
                 continue
-            reached_files = min(group.file_count, data.file_count)
-            pairs = group.file_count
-            is_scoped = group.file_scoped_count == group.file_count
-            if not is_scoped:
-                reached_files, pairs = _reached(sequences.get(partition, ()))
-            opens += pairs
-            ratio = group.record_count / data.record_count
-            if ratio >= min_ratio:
-                heavy.append(kind.value.replace("_", " "))
-                share = share + ratio
-                scoped = scoped and is_scoped
-                files = max(files, reached_files)
-        if heavy:
-            loads[partition] = DeleteLoad(
-                files, opens, min(share, 1.0), scoped, tuple(heavy), applied is not None
+            reached_count = min(delete_group.file_count, data_group.file_count)
+            pair_count = delete_group.file_count
+            is_file_scoped_group = delete_group.file_scoped_count == delete_group.file_count
+            if not is_file_scoped_group:
+                reached_count, pair_count = _reached_by_positions(
+                    sequence_counts.get(partition, ())
+                )
+            delete_opens += pair_count
+            delete_ratio = delete_group.record_count / data_group.record_count
+            if delete_ratio >= min_delete_ratio:
+                delete_kinds.append(kind.value.replace("_", " "))
+                deleted_share += delete_ratio
+                is_file_scoped_load = is_file_scoped_load and is_file_scoped_group
+                data_file_count = max(data_file_count, reached_count)
+        if delete_kinds:
+            loads_by_partition[partition] = DeleteLoad(
+                data_file_count=data_file_count,
+                delete_opens=delete_opens,
+                deleted_share=min(deleted_share, 1.0),
+                is_file_scoped=is_file_scoped_load,
+                delete_kinds=tuple(delete_kinds),
+                is_lower_bound=equality_deletes is not None,
             )
-    return loads
+    return loads_by_partition
 
 
-def _reached(rows: Iterable[SequenceCounts]) -> tuple[int, int]:
-    """Data files that at least one position delete file may apply to, by sequence number, and pairs
-    of a data file and such a delete file (table spec, "Scan Planning").
+def _reached_by_positions(sequence_counts: Iterable[SequenceCounts]) -> tuple[int, int]:
+    """The number of data files that at least one position delete file may apply to, by sequence
+    number, and of pairs of a data file and such a delete file (table spec, "Scan Planning").
     """
-    files = pairs = later = 0
-    for row in sorted(rows, key=lambda r: -r.sequence_number):
-        later += row.position_delete_file_count
-        files += row.data_file_count if later else 0
-        pairs += row.data_file_count * later
-    return files, pairs
+    data_file_count = pair_count = later_delete_count = 0
+    for counts in sorted(sequence_counts, key=lambda counts: -counts.sequence_number):
+        later_delete_count += counts.position_delete_file_count
+        data_file_count += counts.data_file_count if later_delete_count else 0
+        pair_count += counts.data_file_count * later_delete_count
+    return data_file_count, pair_count
 
 
-def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_number: int) -> int:
-    """Delete files that are dropped when every data file with deletes in these partitions is
+def dropped_delete_count(
+    facts: TableFacts, partitions: Iterable[Partition], sequence_number: int
+) -> int:
+    """How many delete files are dropped when every data file with deletes in these partitions is
     rewritten.
 
     ``sequence_number`` is that of the snapshot the rewrite starts from; rewritten files
@@ -119,47 +132,72 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
     deletion vector is dropped with its data file. All dangling deletes of the table, and those that
     a vector replaces, are dropped, too.
     """
-    chosen_partitions = set(partitions)
-    scoped = {g.partition: g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES)}
-    vectors = {g.partition: g.file_count for g in facts.of_kind(Kind.DELETION_VECTORS)}
-    dropped = sum(n for partition, n in vectors.items() if partition in chosen_partitions)
-    for state in (DeleteState.DANGLING, DeleteState.REPLACED):
-        dropped += sum(each.file_count for each in facts.unapplied_in(state))
+    rewritten_partitions = set(partitions)
+    scoped_counts = {g.partition: g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES)}
+    vector_counts = {g.partition: g.file_count for g in facts.of_kind(Kind.DELETION_VECTORS)}
+    dropped_count = sum(
+        vector_count
+        for partition, vector_count in vector_counts.items()
+        if partition in rewritten_partitions
+    )
+    for delete_state in (DeleteState.DANGLING, DeleteState.REPLACED):
+        dropped_count += sum(unapplied.file_count for unapplied in facts.unapplied_in(delete_state))
     # Those of new keys are not above the snapshot's sequence number either.
-    data = {g.partition for g in facts.of_kind(Kind.DATA)}
-    for each in facts.unapplied_in(DeleteState.NEW_KEYS):
+    data_partitions = {g.partition for g in facts.of_kind(Kind.DATA)}
+    for unapplied in facts.unapplied_in(DeleteState.NEW_KEYS):
         reached_partitions = (
-            data if facts.spec(each.partition.spec_id).is_unpartitioned else {each.partition}
+            data_partitions
+            if facts.spec(unapplied.partition.spec_id).is_unpartitioned
+            else {unapplied.partition}
         )
-        dropped += each.file_count if reached_partitions <= chosen_partitions else 0
-    sequences = sequences_by_partition(facts)
-    oldest = {
+        dropped_count += unapplied.file_count if reached_partitions <= rewritten_partitions else 0
+    counts_by_partition = sequences_by_partition(facts)
+    oldest_data_sequences = {
         partition: sequence_number
-        if partition in chosen_partitions
+        if partition in rewritten_partitions
         else min(
-            (r.sequence_number for r in rows if r.data_file_count), default=sequence_number + 1
+            (counts.sequence_number for counts in sequence_counts if counts.data_file_count),
+            default=sequence_number + 1,
         )
-        for partition, rows in sequences.items()
+        for partition, sequence_counts in counts_by_partition.items()
     }
-    for partition, rows in sequences.items():
+    for partition, sequence_counts in counts_by_partition.items():
         # Equality deletes of an unpartitioned spec apply to every partition.
         is_global = facts.spec(partition.spec_id).is_unpartitioned
-        lowest = min(oldest.values()) if is_global else oldest[partition]
-        dropped += sum(r.equality_delete_file_count for r in rows if r.sequence_number <= lowest)
+        lowest_data_sequence = (
+            min(oldest_data_sequences.values()) if is_global else oldest_data_sequences[partition]
+        )
+        dropped_count += sum(
+            counts.equality_delete_file_count
+            for counts in sequence_counts
+            if counts.sequence_number <= lowest_data_sequence
+        )
         # SequenceCounts includes vectors among the position deletes; those were counted above.
-        files = sum(r.position_delete_file_count for r in rows) - vectors.get(partition, 0)
-        older = [r for r in rows if r.sequence_number < oldest[partition]]
-        if partition in chosen_partitions and scoped.get(partition, 0) == files:
-            dropped += files
+        position_delete_count = sum(
+            counts.position_delete_file_count for counts in sequence_counts
+        ) - vector_counts.get(partition, 0)
+        older_counts = [
+            counts
+            for counts in sequence_counts
+            if counts.sequence_number < oldest_data_sequences[partition]
+        ]
+        if (
+            partition in rewritten_partitions
+            and scoped_counts.get(partition, 0) == position_delete_count
+        ):
+            dropped_count += position_delete_count
         else:
-            dropped += min(sum(r.position_delete_file_count for r in older), files)
-    return dropped
+            dropped_count += min(
+                sum(counts.position_delete_file_count for counts in older_counts),
+                position_delete_count,
+            )
+    return dropped_count
 
 
-#: ``size``: files of the wrong size. ``deletes``: also files with deletes that the default
-# ignores. ``vectors``: also files that lost rows to deletes naming only them. ``all``: every file.
-#: ``spec``: every file of older specs, into the current one. ``table``: every file of the table,
-# in one commit.
+#: What a rewrite takes. ``size``: files of the wrong size. ``deletes``: also files with deletes
+# that the default ignores. ``vectors``: also files that lost rows to deletes naming only them.
+# ``all``: every file. ``spec``: every file of older specs, into the current one. ``table``: every
+# file of the table, in one commit.
 Mode = Literal["size", "deletes", "vectors", "all", "spec", "table"]
 
 _DELETE_FINDINGS = frozenset(
@@ -206,48 +244,71 @@ def candidates(
     """
     if facts.contradictions or facts.unsupported_columns:
         return ()
-    limits = thresholds_of(policy, thresholds)
+    policy_thresholds = thresholds_of(policy, thresholds)
     finding_names = findings.names
     if facts.dropped_fields_under_deletes:
-        return (_Finder(facts, policy, limits, deletes_over(facts)).whole_table(),)
-    loads_over = (
-        deletes_over(facts, limits.delete_ratio) if _DELETE_FINDINGS & finding_names else {}
+        return (
+            _CandidateFinder(
+                facts, policy, policy_thresholds, delete_loads(facts)
+            ).whole_table_candidate(),
+        )
+    loads_by_partition = (
+        delete_loads(facts, policy_thresholds.delete_ratio)
+        if _DELETE_FINDINGS & finding_names
+        else {}
     )
-    finder = _Finder(facts, policy, limits, loads_over)
-    moves = policy.old_specs and "old_partition_spec" in finding_names
-    by_size = bool({"small_files", "oversized_files"} & finding_names)
-    older: list[RewriteGroup] = []
+    finder = _CandidateFinder(facts, policy, policy_thresholds, loads_by_partition)
+    moves_old_specs = policy.old_specs and "old_partition_spec" in finding_names
+    has_size_findings = bool({"small_files", "oversized_files"} & finding_names)
+    older_groups: list[RewriteGroup] = []
     all_candidates: list[Candidate | None] = []
-    for together in rewrite_groups(facts):
-        if together.has_older_specs and moves:
-            older.append(together)
+    for rewrite_group in rewrite_groups(facts):
+        if rewrite_group.has_older_specs and moves_old_specs:
+            older_groups.append(rewrite_group)
         elif policy.scope == "minor":
-            under_deletes = tuple(g for g in together.groups if g.partition in loads_over)
-            rest = tuple(g for g in together.groups if g.partition not in loads_over)
-            if under_deletes:
-                all_candidates.append(finder.for_deletes(replace(together, groups=under_deletes)))
-            if rest and by_size:
-                all_candidates.append(finder.by_size(replace(together, groups=rest)))
-        elif not together.has_older_specs:
-            all_candidates.append(finder.whole(together))
-    all_candidates += finder.moves(older)
-    worth = [
-        c
-        for c in all_candidates
-        if c is not None and (c.prediction.file_opens_saved > 0 or not c.must_save)
+            groups_under_deletes = tuple(
+                file_group
+                for file_group in rewrite_group.groups
+                if file_group.partition in loads_by_partition
+            )
+            other_groups = tuple(
+                file_group
+                for file_group in rewrite_group.groups
+                if file_group.partition not in loads_by_partition
+            )
+            if groups_under_deletes:
+                all_candidates.append(
+                    finder.deletes_candidate(replace(rewrite_group, groups=groups_under_deletes))
+                )
+            if other_groups and has_size_findings:
+                all_candidates.append(
+                    finder.size_candidate(replace(rewrite_group, groups=other_groups))
+                )
+        elif not rewrite_group.has_older_specs:
+            all_candidates.append(finder.whole_partition_candidate(rewrite_group))
+    all_candidates += finder.moving_candidates(older_groups)
+    worthwhile_candidates = [
+        candidate
+        for candidate in all_candidates
+        if candidate is not None
+        and (candidate.prediction.file_opens_saved > 0 or not candidate.must_save)
     ]
-    return tuple(sorted(worth, key=_rank))
+    return tuple(sorted(worthwhile_candidates, key=_rank_key))
 
 
-def _rank(candidate: Candidate) -> tuple[float, int, tuple[object, ...]]:
-    """The most file opens saved per byte first; moves to another spec last, in the order of their
-    partitions, so that no move selects what an earlier one has written.
+def _rank_key(candidate: Candidate) -> tuple[float, int, tuple[object, ...]]:
+    """Sorts the most file opens saved per byte first; moves to another spec last, in the order of
+    their partitions, so that no move selects what an earlier one has written.
     """
     if candidate.mode == "spec":
         return math.inf, 0, sort_key(candidate.partitions[0])
-    p = candidate.prediction
-    saved = p.file_opens_saved
-    return -saved / max(p.bytes_in, 1), -saved, sort_key(candidate.partitions[0])
+    prediction = candidate.prediction
+    opens_saved = prediction.file_opens_saved
+    return (
+        -opens_saved / max(prediction.bytes_in, 1),
+        -opens_saved,
+        sort_key(candidate.partitions[0]),
+    )
 
 
 def has_filter(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
@@ -262,7 +323,7 @@ def has_filter(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
     )
 
 
-def in_window(
+def window_partitions(
     facts: TableFacts, policy: CompactionPolicy, now: dt.datetime
 ) -> frozenset[Partition] | None:
     """The partitions in the policy's time window; None when it sets no window.
@@ -272,182 +333,230 @@ def in_window(
     """
     if not (policy.since or policy.until or policy.skip_last_hours):
         return None
-    until = policy.until
+    window_end = policy.until
     if policy.skip_last_hours:
-        latest = now - dt.timedelta(hours=policy.skip_last_hours)
-        until = min(until, latest) if until else latest
-    spans = {p: partition_time_range(facts.spec(p.spec_id), p) for p in facts.partitions()}
-    if spans and not any(spans.values()):
+        latest_end = now - dt.timedelta(hours=policy.skip_last_hours)
+        window_end = min(window_end, latest_end) if window_end else latest_end
+    spans_by_partition = {
+        p: partition_time_range(facts.spec(p.spec_id), p) for p in facts.partitions()
+    }
+    if spans_by_partition and not any(spans_by_partition.values()):
         raise ParameterError(
             f"{facts.name} is not partitioned by time, so since, until and skip_last cannot "
             "select partitions. Leave them out, or use a budget."
         )
     return frozenset(
         p
-        for p, span in spans.items()
-        if span is not None
-        and (policy.since is None or span[0] >= policy.since)
-        and (until is None or span[1] <= until)
+        for p, time_span in spans_by_partition.items()
+        if time_span is not None
+        and (policy.since is None or time_span[0] >= policy.since)
+        and (window_end is None or time_span[1] <= window_end)
     )
 
 
-class _Finder:
-    """Makes the candidates of a table; ``over`` are the deletes that make a rewrite worthwhile."""
+class _CandidateFinder:
+    """Makes the candidates of a table; ``loads_by_partition`` are the deletes that make a rewrite
+    worthwhile.
+    """
 
     def __init__(
         self,
         facts: TableFacts,
         policy: CompactionPolicy,
-        limits: Thresholds,
-        over: Mapping[Partition, DeleteLoad],
+        thresholds: Thresholds,
+        loads_by_partition: Mapping[Partition, DeleteLoad],
     ) -> None:
         self.facts = facts
         self.policy = policy
-        self.limits = limits
-        self.over = over
-        self.low = min_file_size(facts.target_bytes, limits.min_file_size_ratio)
-        self.high = max_file_size(facts.target_bytes, limits.max_file_size_ratio)
+        self.thresholds = thresholds
+        self.loads_by_partition = loads_by_partition
+        self.min_bytes = min_file_size(facts.target_bytes, thresholds.min_file_size_ratio)
+        self.max_bytes = max_file_size(facts.target_bytes, thresholds.max_file_size_ratio)
 
-    def whole_table(self) -> Candidate:
+    def whole_table_candidate(self) -> Candidate:
         """All data files: some of them cannot be rewritten without changing which deletes apply to
         the others.
         """
-        everything = RewriteGroup(tuple(self.facts.of_kind(Kind.DATA)))
+        all_data_files = RewriteGroup(tuple(self.facts.of_kind(Kind.DATA)))
         reasons = ("deletes of partitions whose column was dropped",)
-        return self._candidate("table", reasons, [everything], _all)
+        return self._candidate("table", reasons, [all_data_files], _all_buckets)
 
-    def moves(self, older: Sequence[RewriteGroup]) -> list[Candidate]:
+    def moving_candidates(self, older_groups: Sequence[RewriteGroup]) -> list[Candidate]:
         """Every file of older specs, partition by partition; all together where a filter for one of
         the partitions would also select what was moved before.
         """
         facts = self.facts
-        batches = [older]
-        partitions = [p for together in older for p in together.partitions]
-        specs = {p.spec_id for p in partitions}
+        group_batches = [older_groups]
+        partitions = [p for rewrite_group in older_groups for p in rewrite_group.partitions]
+        spec_ids = {p.spec_id for p in partitions}
         if has_filter(facts, partitions) and all(
-            is_separable_by_filter(facts.spec(spec_id), facts.default_spec) for spec_id in specs
+            is_separable_by_filter(facts.spec(spec_id), facts.default_spec) for spec_id in spec_ids
         ):
-            batches = [
-                [replace(together, groups=(group,))]
-                for together in older
-                for group in together.groups
+            group_batches = [
+                [replace(rewrite_group, groups=(file_group,))]
+                for rewrite_group in older_groups
+                for file_group in rewrite_group.groups
             ]
         reasons = ("an older partition spec",)
-        return [self._candidate("spec", reasons, batch, _all) for batch in batches]
+        return [
+            self._candidate("spec", reasons, group_batch, _all_buckets)
+            for group_batch in group_batches
+        ]
 
-    def whole(self, together: RewriteGroup) -> Candidate | None:
+    def whole_partition_candidate(self, rewrite_group: RewriteGroup) -> Candidate | None:
         """Every file of a partition. A binpack that changes nothing is no candidate; a sort always
         is.
         """
-        holds = {
-            "files of the wrong size": any(self._of_wrong_size(group) for group in together.groups),
-            "deletes": not self.over.keys().isdisjoint(together.partitions),
+        applies_by_reason = {
+            "files of the wrong size": any(
+                self._wrong_size_buckets(file_group) for file_group in rewrite_group.groups
+            ),
+            "deletes": not self.loads_by_partition.keys().isdisjoint(rewrite_group.partitions),
             "row order": self.policy.strategy != "binpack",
         }
-        reasons = tuple(reason for reason, is_so in holds.items() if is_so)
-        return self._candidate("all", reasons, [together], _all) if reasons else None
+        reasons = tuple(reason for reason, applies in applies_by_reason.items() if applies)
+        return self._candidate("all", reasons, [rewrite_group], _all_buckets) if reasons else None
 
-    def for_deletes(self, group: RewriteGroup) -> Candidate:
+    def deletes_candidate(self, rewrite_group: RewriteGroup) -> Candidate:
         """Data files with deletes, and the undersized files in the same partitions."""
-        loads = [self.over[p] for p in group.partitions]
-        mode: Mode = "vectors" if all(load.only_file_scoped for load in loads) else "deletes"
-        reasons = tuple(dict.fromkeys(kind for load in loads for kind in load.kinds))
-        return self._candidate(mode, reasons, [group], self._under_deletes)
+        loads = [self.loads_by_partition[p] for p in rewrite_group.partitions]
+        mode: Mode = "vectors" if all(load.is_file_scoped for load in loads) else "deletes"
+        reasons = tuple(
+            dict.fromkeys(delete_kind for load in loads for delete_kind in load.delete_kinds)
+        )
+        return self._candidate(mode, reasons, [rewrite_group], self._buckets_under_deletes)
 
-    def by_size(self, together: RewriteGroup) -> Candidate | None:
+    def size_candidate(self, rewrite_group: RewriteGroup) -> Candidate | None:
         """Files of the wrong size in one rewrite group, if the procedure would take it."""
-        target = self.facts.target_bytes
-        candidate = self._candidate("size", (), [together], self._of_wrong_size)
-        buckets = [b for group in together.groups for b in undersized_part(group, self.low).buckets]
-        small = Totals.of_buckets(buckets)
-        p = candidate.prediction
-        merged = small.file_count - together.files_out(buckets, target)
-        files = p.files_in
-        large = files - small.file_count
+        target_bytes = self.facts.target_bytes
+        candidate = self._candidate("size", (), [rewrite_group], self._wrong_size_buckets)
+        small_buckets = [
+            b
+            for file_group in rewrite_group.groups
+            for b in undersized_part(file_group, self.min_bytes).buckets
+        ]
+        small_totals = Totals.of_buckets(small_buckets)
+        prediction = candidate.prediction
+        merged_count = small_totals.file_count - rewrite_group.files_out(
+            small_buckets, target_bytes
+        )
+        file_count = prediction.files_in
+        large_count = file_count - small_totals.file_count
         # Nobody knows how many files come of large ones whose rows go to another spec.
-        is_split = large > 0 and together.has_exact_partition_count
-        holds = {"small files": merged > 0, "oversized files": is_split}
-        reasons = tuple(reason for reason, is_so in holds.items() if is_so)
-        is_rewritten = p.bytes_in > self.high or (
-            files > 1 and (files >= self.limits.min_input_files or p.bytes_in > target)
+        is_split = large_count > 0 and rewrite_group.has_exact_partition_count
+        applies_by_reason = {"small files": merged_count > 0, "oversized files": is_split}
+        reasons = tuple(reason for reason, applies in applies_by_reason.items() if applies)
+        is_rewritten = prediction.bytes_in > self.max_bytes or (
+            file_count > 1
+            and (
+                file_count >= self.thresholds.min_input_files or prediction.bytes_in > target_bytes
+            )
         )
         if not (reasons and is_rewritten):
             return None
         return replace(candidate, reasons=reasons)
 
-    def _of_wrong_size(self, group: FileGroup) -> tuple[Bucket, ...]:
-        large = oversized_part(group, self.high, self.facts.int_setting(ROW_GROUP))
-        return (*undersized_part(group, self.low).buckets, *large.buckets)
+    def _wrong_size_buckets(self, file_group: FileGroup) -> tuple[Bucket, ...]:
+        oversized_group = oversized_part(
+            file_group, self.max_bytes, self.facts.int_setting(ROW_GROUP)
+        )
+        return (*undersized_part(file_group, self.min_bytes).buckets, *oversized_group.buckets)
 
-    def _under_deletes(self, group: FileGroup) -> tuple[Bucket, ...]:
-        files = max(self.over[group.partition].files, undersized_part(group, self.low).file_count)
+    def _buckets_under_deletes(self, file_group: FileGroup) -> tuple[Bucket, ...]:
+        taken_count = max(
+            self.loads_by_partition[file_group.partition].data_file_count,
+            undersized_part(file_group, self.min_bytes).file_count,
+        )
         # The facts do not say which files have deletes, so their bytes are estimated from the mean.
-        mean = round(group.mean_bytes)
-        share = files / group.file_count
-        rows = round(group.record_count * share)
-        return (Bucket(0, files, round(group.size_in_bytes * share), rows, mean, mean),)
+        mean_bytes = round(file_group.mean_bytes)
+        taken_share = taken_count / file_group.file_count
+        taken_rows = round(file_group.record_count * taken_share)
+        taken_bytes = round(file_group.size_in_bytes * taken_share)
+        return (Bucket(0, taken_count, taken_bytes, taken_rows, mean_bytes, mean_bytes),)
 
     def _candidate(
         self,
         mode: Mode,
         reasons: tuple[str, ...],
         rewrite_groups: Sequence[RewriteGroup],
-        buckets_taken: Callable[[FileGroup], tuple[Bucket, ...]],
+        select_buckets: Callable[[FileGroup], tuple[Bucket, ...]],
     ) -> Candidate:
-        """The candidate of some rewrite groups; some files of each of their partitions are taken."""
-        groups = [group for together in rewrite_groups for group in together.groups]
-        taken_of = {group.partition: buckets_taken(group) for group in groups}
-        loads = {p: self.over[p] for p in taken_of if p in self.over}
+        """The candidate of some rewrite groups; ``select_buckets`` gives the files it takes."""
+        file_groups = [
+            file_group for rewrite_group in rewrite_groups for file_group in rewrite_group.groups
+        ]
+        buckets_by_partition = {
+            file_group.partition: select_buckets(file_group) for file_group in file_groups
+        }
+        loads_by_partition = {
+            p: self.loads_by_partition[p]
+            for p in buckets_by_partition
+            if p in self.loads_by_partition
+        }
         # The bytes of the files without the deleted rows.
-        live_bytes = {
+        live_buckets = {
             partition: tuple(
                 replace(
-                    b, size_in_bytes=round(b.size_in_bytes * (1 - loads[partition].deleted_share))
+                    b,
+                    size_in_bytes=round(
+                        b.size_in_bytes * (1 - loads_by_partition[partition].deleted_share)
+                    ),
                 )
                 for b in buckets
             )
-            if partition in loads
+            if partition in loads_by_partition
             else buckets
-            for partition, buckets in taken_of.items()
+            for partition, buckets in buckets_by_partition.items()
         }
-        total = Totals.of_buckets([b for buckets in taken_of.values() for b in buckets])
-        files = total.file_count
-        bytes_in = total.size_in_bytes
-        out_of = [
-            together.files_out(
-                [b for p in together.partitions for b in live_bytes[p]], self.facts.target_bytes
+        bucket_totals = Totals.of_buckets(
+            [b for buckets in buckets_by_partition.values() for b in buckets]
+        )
+        files_in = bucket_totals.file_count
+        bytes_in = bucket_totals.size_in_bytes
+        files_out_counts = [
+            rewrite_group.files_out(
+                [b for p in rewrite_group.partitions for b in live_buckets[p]],
+                self.facts.target_bytes,
             )
-            for together in rewrite_groups
+            for rewrite_group in rewrite_groups
         ]
-        out = sum(out_of)
+        files_out = sum(files_out_counts)
+        delete_opens = sum(load.delete_opens for load in loads_by_partition.values())
         is_shuffled = mode == "spec" or self.policy.strategy != "binpack"
         prediction = Prediction(
-            files,
+            files_in,
             bytes_in,
-            out,
-            sum(b.size_in_bytes for buckets in live_bytes.values() for b in buckets),
+            files_out,
+            sum(b.size_in_bytes for buckets in live_buckets.values() for b in buckets),
             groups=1,
             shuffle_bytes=bytes_in if is_shuffled else 0,
-            file_opens_saved=files - out + sum(load.opens for load in loads.values()),
-            certainty=self._certainty(rewrite_groups, loads.values(), max(out_of)),
-            rows_in=total.record_count,
+            file_opens_saved=files_in - files_out + delete_opens,
+            certainty=self._certainty(
+                rewrite_groups, loads_by_partition.values(), max(files_out_counts)
+            ),
+            rows_in=bucket_totals.record_count,
         )
-        return Candidate(tuple(taken_of), mode, reasons, prediction)
+        return Candidate(tuple(buckets_by_partition), mode, reasons, prediction)
 
     def _certainty(
-        self, rewrite_groups: Sequence[RewriteGroup], loads: Collection[DeleteLoad], most_out: int
+        self,
+        rewrite_groups: Sequence[RewriteGroup],
+        loads: Collection[DeleteLoad],
+        max_files_out: int,
     ) -> Certainty:
         """How certain the number of files is: only a group that becomes one file is, whose rows
         stay where they are.
         """
-        are_certain = all(together.has_exact_partition_count for together in rewrite_groups)
-        if not are_certain or any(load.is_least for load in loads):
+        has_exact_partitions = all(
+            rewrite_group.has_exact_partition_count for rewrite_group in rewrite_groups
+        )
+        if not has_exact_partitions or any(load.is_lower_bound for load in loads):
             return Certainty.AT_MOST
-        is_moved = any(together.has_older_specs for together in rewrite_groups)
-        if most_out > 1 or is_moved or loads or self.policy.strategy != "binpack":
+        changes_spec = any(rewrite_group.has_older_specs for rewrite_group in rewrite_groups)
+        if max_files_out > 1 or changes_spec or loads or self.policy.strategy != "binpack":
             return Certainty.ABOUT
         return Certainty.EXACT
 
 
-def _all(group: FileGroup) -> tuple[Bucket, ...]:
-    return group.buckets
+def _all_buckets(file_group: FileGroup) -> tuple[Bucket, ...]:
+    return file_group.buckets

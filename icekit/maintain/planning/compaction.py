@@ -24,20 +24,20 @@ from icekit.maintain.action import Action
 from icekit.maintain.engine_prediction import Speed
 from icekit.maintain.plan import Explained, Plan, Skipped, SkipReason
 from icekit.maintain.planning.candidates import Candidate
-from icekit.maintain.planning.file_order import files_by
+from icekit.maintain.planning.file_order import file_order_column
 from icekit.maintain.planning.rewrite_actions import (
-    Rewriting,
-    drop_dangling,
+    RewriteInputs,
+    dangling_deletes_action,
     parallelism,
     rewrite_action,
 )
 from icekit.maintain.planning.selection import (
-    Limits,
+    BudgetLimits,
     RewriteSelection,
-    changing_share,
-    left,
+    conflicting_commit_share,
     overrun,
     select,
+    skipped_partitions,
 )
 from icekit.maintain.policy import findings_of, thresholds_of
 from icekit.maintain.prediction import Prediction, total_of
@@ -78,29 +78,41 @@ def plan(
     :class:`~icekit.common.errors.ColumnsUnsupported` for one with
     :attr:`~icekit.health.facts.model.TableFacts.unsupported_columns`.
     """
-    _check(facts)
+    _check_rewritable(facts)
     policy = policy or CompactionPolicy()
     now = now or dt.datetime.now(dt.UTC)
     thresholds = thresholds or Thresholds()
-    own_thresholds = thresholds_of(policy, thresholds)
+    policy_thresholds = thresholds_of(policy, thresholds)
     findings = findings_of(policy, facts, findings, thresholds)
-    order = sort_by(facts, policy)
-    selected = select(facts, findings, policy, own_thresholds, recent=recent, speed=speed, now=now)
-    explained: Sequence[Explained] = ()
+    order = row_order(facts, policy)
+    selection = select(
+        facts, findings, policy, policy_thresholds, recent=recent, speed=speed, now=now
+    )
+    explained_options: Sequence[Explained] = ()
     if cluster:
-        total = total_of(c.prediction for c in selected.chosen)
-        shape = {"sorting": order.is_sorting, "whole": policy.scope == "major"}
-        explained = tuple(
-            parallelism(cluster, facts.target_bytes, total.bytes_in, total.groups, **shape)
+        rewrite_total = total_of(c.prediction for c in selection.selected_candidates)
+        explained_options = tuple(
+            parallelism(
+                cluster,
+                facts.target_bytes,
+                rewrite_total.bytes_in,
+                rewrite_total.groups,
+                is_sorting=order.is_sorting,
+                is_whole=policy.scope == "major",
+            )
         )
-    shared = Rewriting(facts, own_thresholds, order, {e.name: e.value for e in explained})
-    planner = _Planner(shared, predict, selected.limits, list(selected.skipped), attended)
-    for batch in _batches(selected.chosen, policy):
-        planner.add(batch)
-    planner.add_dangling(findings)
-    actions = tuple(planner.actions)
-    slower = _slower_filters(facts, planner.slower_filters)
-    small_target = next((f for f in findings if f.name == "target_too_small"), None)
+    rewrite_inputs = RewriteInputs(
+        facts, policy_thresholds, order, {option.name: option.value for option in explained_options}
+    )
+    action_planner = _Planner(
+        rewrite_inputs, predict, selection.budget_limits, list(selection.skipped), attended
+    )
+    for batch in _batches(selection.selected_candidates, policy):
+        action_planner.add(batch)
+    action_planner.add_dangling(findings)
+    actions = tuple(action_planner.actions)
+    slower_notes = _slower_filter_notes(facts, action_planner.slower_filters)
+    small_target_finding = next((f for f in findings if f.name == "target_too_small"), None)
     return Plan(
         facts.catalog,
         facts.table,
@@ -108,15 +120,17 @@ def plan(
         facts.snapshot_id,
         facts.ref,
         actions,
-        parallelism=tuple(e for e in explained if any(e.name in a.options for a in actions)),
-        left_alone=tuple(planner.skipped),
-        notes=(*_notes(facts, findings, actions, policy, small_target), *slower),
+        parallelism=tuple(
+            option for option in explained_options if any(option.name in a.options for a in actions)
+        ),
+        left_alone=tuple(action_planner.skipped),
+        notes=(*_notes(facts, findings, actions, policy, small_target_finding), *slower_notes),
         made_at_ms=int(now.timestamp() * 1000),
-        waits=None if actions else _waits(selected, small_target, slower),
+        waits=None if actions else _waiting_reason(selection, small_target_finding, slower_notes),
     )
 
 
-def sort_by(facts: TableFacts, policy: CompactionPolicy) -> RewriteOrder:
+def row_order(facts: TableFacts, policy: CompactionPolicy) -> RewriteOrder:
     """The row order that a policy asks for: its columns, else the table's sort order, else its
     filter columns.
 
@@ -126,7 +140,7 @@ def sort_by(facts: TableFacts, policy: CompactionPolicy) -> RewriteOrder:
     for name in policy.columns:
         require_known(name, columns_by_name, "column")
     if policy.strategy == "binpack":
-        return RewriteOrder(files_by=files_by(facts))
+        return RewriteOrder(files_by=file_order_column(facts))
     column_names = policy.columns
     if not column_names and policy.strategy == "sort" and facts.sort_order:
         return RewriteOrder("sort")
@@ -140,16 +154,16 @@ def sort_by(facts: TableFacts, policy: CompactionPolicy) -> RewriteOrder:
         )
     if refusal := order_refusal(facts, policy.strategy, column_names):
         is_sortable = order_refusal(facts, "sort", column_names) is None
-        instead = "Use the strategy sort." if is_sortable else "Use other columns."
+        advice = "Use the strategy sort." if is_sortable else "Use other columns."
         raise ParameterError(
-            f"The strategy {policy.strategy} does not work for {facts.name}: {refusal}. {instead}"
+            f"The strategy {policy.strategy} does not work for {facts.name}: {refusal}. {advice}"
         )
     return RewriteOrder(
         policy.strategy, tuple(columns_by_name[name].names for name in column_names)
     )
 
 
-def _check(facts: TableFacts) -> None:
+def _check_rewritable(facts: TableFacts) -> None:
     """Raise for a table, or a snapshot of one, that must not or cannot be rewritten."""
     if facts.contradictions:
         raise TableContradicted(
@@ -171,9 +185,9 @@ def _check(facts: TableFacts) -> None:
 class _Planner:
     """Turns batches of candidates into actions, as long as the budget lasts."""
 
-    shared: Rewriting
+    inputs: RewriteInputs
     predict: Predict
-    limits: Limits
+    budget_limits: BudgetLimits
     skipped: list[Skipped]
     attended: bool = True
     actions: list[Action] = field(default_factory=list)
@@ -181,69 +195,76 @@ class _Planner:
 
     def add(self, batch: Sequence[Candidate]) -> None:
         """Add the action of a batch, or say why its partitions are left alone."""
-        facts = self.shared.facts
+        facts = self.inputs.facts
         partitions = [p for c in batch for p in c.partitions]
         # A run finds the commits of an action by this name, so no two actions have the same.
-        action = rewrite_action(self.shared, self._next_id, batch, self.actions)
+        action = rewrite_action(self.inputs, self._next_id, batch, self.actions)
         if (
             batch[0].mode == "spec"
             and action.where is None
             and any(p.spec_id == facts.default_spec_id for p in facts.partitions())
         ):
             return self._skip(SkipReason.NO_FILTER, action.partitions)
-        fitted = self._fitted(action, batch)
-        if fitted is None:
+        fitted_action = self._within_budget(action, batch)
+        if fitted_action is None:
             return self._skip(SkipReason.OVER_BUDGET, partitions)
-        if not fitted.prediction.groups:
+        if not fitted_action.prediction.groups:
             return self._skip(SkipReason.PLANNER_FINDS_NOTHING, partitions)
-        if saves_nothing(fitted):
+        if saves_nothing(fitted_action):
             return self._skip(SkipReason.SAVES_NOTHING, partitions)
-        if fitted.prediction.slower_filters and not self.attended:
-            self.slower_filters += fitted.prediction.slower_filters
-            return self._skip(SkipReason.SLOWER_FILTERS, fitted.partitions)
-        self.actions.append(fitted)
-        if left_out := sorted(set(partitions).difference(fitted.partitions), key=sort_key):
-            self._skip(SkipReason.OVER_BUDGET, left_out)
+        if fitted_action.prediction.slower_filters and not self.attended:
+            self.slower_filters += fitted_action.prediction.slower_filters
+            return self._skip(SkipReason.SLOWER_FILTERS, fitted_action.partitions)
+        self.actions.append(fitted_action)
+        if over_budget_partitions := sorted(
+            set(partitions).difference(fitted_action.partitions), key=sort_key
+        ):
+            self._skip(SkipReason.OVER_BUDGET, over_budget_partitions)
         return None
 
     def add_dangling(self, findings: Findings) -> None:
         """Add the action that only drops delete files that apply to nothing, if none else does."""
-        action = drop_dangling(self.shared.facts, findings, self.actions)
+        action = dangling_deletes_action(self.inputs.facts, findings, self.actions)
         if action is not None:
             predicted_action = self.predict(replace(action, action_id=self._next_id))
-            self.actions += (
-                [predicted_action] if predicted_action.prediction.delete_files_removed else []
-            )
+            if predicted_action.prediction.delete_files_removed:
+                self.actions.append(predicted_action)
 
     @property
     def _next_id(self) -> str:
         return f"a{len(self.actions) + 1}"
 
     def _skip(self, reason: SkipReason, partitions: Sequence[Partition]) -> None:
-        self.skipped.append(left(reason, partitions, self.shared.facts))
+        self.skipped.append(skipped_partitions(reason, partitions, self.inputs.facts))
 
-    def _fitted(self, action: Action, batch: Sequence[Candidate]) -> Action | None:
+    def _within_budget(self, action: Action, batch: Sequence[Candidate]) -> Action | None:
         """The action with its prediction, cut down until the engine's own figures fit the rest of
         the budget: of bytes, files and rows.
         """
-        other_actions = tuple(
-            limit if limit is None else limit - used
-            for limit, used in zip(self.limits, _total(self.actions).budget_figures, strict=True)
+        remaining_limits = tuple(
+            limit if limit is None else limit - used_amount
+            for limit, used_amount in zip(
+                self.budget_limits, _total_prediction(self.actions).budget_figures, strict=True
+            )
         )
-        kept_candidates = list(batch)
+        remaining_candidates = list(batch)
         for _ in range(_TRIMS):
-            fitted = self.predict(action)
-            overrun_factor = overrun(fitted.prediction.budget_figures, other_actions)
+            fitted_action = self.predict(action)
+            overrun_factor = overrun(fitted_action.prediction.budget_figures, remaining_limits)
             if overrun_factor <= 1:
-                return fitted
-            kept_candidates = kept_candidates[: math.floor(len(kept_candidates) / overrun_factor)]
-            if not kept_candidates:
+                return fitted_action
+            remaining_candidates = remaining_candidates[
+                : math.floor(len(remaining_candidates) / overrun_factor)
+            ]
+            if not remaining_candidates:
                 return None
-            action = rewrite_action(self.shared, action.action_id, kept_candidates, self.actions)
+            action = rewrite_action(
+                self.inputs, action.action_id, remaining_candidates, self.actions
+            )
         return None
 
 
-def _total(actions: Iterable[Action]) -> Prediction:
+def _total_prediction(actions: Iterable[Action]) -> Prediction:
     return total_of(action.prediction for action in actions)
 
 
@@ -254,31 +275,37 @@ def saves_nothing(action: Action) -> bool:
     return action.must_save and action.prediction.file_opens_saved <= 0
 
 
-def _slower_filters(facts: TableFacts, slower: Sequence[FilterOpens]) -> list[str]:
+def _slower_filter_notes(facts: TableFacts, slower_filters: Sequence[FilterOpens]) -> list[str]:
     """Why rewrites wait for a person: the filter that gets slowest; empty if none does."""
-    if not slower:
+    if not slower_filters:
         return []
-    worst = max(slower, key=lambda opens: opens.opens_after / opens.opens_before)
+    slowest_filter = max(
+        slower_filters,
+        key=lambda filter_opens: filter_opens.opens_after / filter_opens.opens_before,
+    )
     command = command_line("compact", facts.catalog, facts.name, "--execute")
     return [
-        f"{worst.warning}: such a rewrite starts only when a person starts it at a terminal, with `{command}`."
+        f"{slowest_filter.warning}: such a rewrite starts only when a person starts it at a "
+        f"terminal, with `{command}`."
     ]
 
 
-def _waits(selected: RewriteSelection, small: Finding | None, slower: Sequence[str]) -> str | None:
+def _waiting_reason(
+    selection: RewriteSelection, small_target_finding: Finding | None, slower_notes: Sequence[str]
+) -> str | None:
     """Why nothing is planned although rewrites would help: every candidate was left alone, the
     target file size is wrong, or a person should decide.
     """
-    if slower:
-        return slower[0]
-    if selected.found and not selected.chosen:
-        is_recent = any(s.is_recent for s in selected.skipped)
-        flag = " To plan them anyway, add --leave-alone '0 minutes'." if is_recent else ""
-        return f"Skipped {selected.postponed}{flag}"
-    if small is not None and not selected.found:
+    if slower_notes:
+        return slower_notes[0]
+    if selection.all_candidates and not selection.selected_candidates:
+        is_recent = any(s.is_recent for s in selection.skipped)
+        flag_hint = " To plan them anyway, add --leave-alone '0 minutes'." if is_recent else ""
+        return f"Skipped {selection.postponed_text}{flag_hint}"
+    if small_target_finding is not None and not selection.all_candidates:
         return (
-            f"No rewrite helps before the target file size changes: {small.evidence}. The "
-            "statement is in the finding target_too_small."
+            "No rewrite helps before the target file size changes: "
+            f"{small_target_finding.evidence}. The statement is in the finding target_too_small."
         )
     return None
 
@@ -288,17 +315,17 @@ def _batches(candidates: Sequence[Candidate], policy: CompactionPolicy) -> list[
     risks.
     """
     batches: list[list[Candidate]] = []
-    open_by_mode: dict[tuple[str, frozenset[int]], list[Candidate]] = {}
+    open_batches: dict[tuple[str, frozenset[int]], list[Candidate]] = {}
     for candidate in candidates:
-        key = candidate.mode, frozenset(p.spec_id for p in candidate.partitions)
-        batch = open_by_mode.get(key)
-        full = batch is not None and (
+        batch_key = candidate.mode, frozenset(p.spec_id for p in candidate.partitions)
+        batch = open_batches.get(batch_key)
+        is_full = batch is not None and (
             sum(c.prediction.bytes_in for c in (*batch, candidate)) > policy.max_action_bytes
             or sum(len(c.partitions) for c in batch) + len(candidate.partitions)
             > policy.max_action_partitions
         )
-        if batch is None or full:
-            batch = open_by_mode[key] = []
+        if batch is None or is_full:
+            batch = open_batches[batch_key] = []
             batches.append(batch)
         batch.append(candidate)
     return batches
@@ -309,42 +336,42 @@ def _notes(
     findings: Findings,
     actions: Sequence[Action],
     policy: CompactionPolicy,
-    small_target: Finding | None,
+    small_target_finding: Finding | None,
 ) -> Iterable[str]:
     if policy.columns and policy.strategy == "binpack":
         yield "The columns are not used: binpack does not order rows; sort, zorder and hilbert do."
-    gap = facts.history.median_seconds_between_commits
-    share = changing_share(facts)
-    if actions and gap and share:
+    seconds_between_commits = facts.history.median_seconds_between_commits
+    conflicting_share = conflicting_commit_share(facts)
+    if actions and seconds_between_commits and conflicting_share:
         yield (
-            f"Commits are {span(gap * 1000)} apart; {percent(share)} of the last "
-            f"{len(facts.history.commits[-100:])} delete, overwrite or replace files, and could "
-            "conflict with this rewrite."
+            f"Commits are {span(seconds_between_commits * 1000)} apart; "
+            f"{percent(conflicting_share)} of the last {len(facts.history.commits[-100:])} delete, "
+            "overwrite or replace files, and could conflict with this rewrite."
         )
     if actions:
-        total = _total(actions)
+        rewrite_total = _total_prediction(actions)
+        table_share = rewrite_total.bytes_in / max(1, facts.data.size_in_bytes)
         yield (
-            f"The plan reads {size(total.bytes_in)} of {size(facts.data.size_in_bytes)} "
-            f"({percent(total.bytes_in / max(1, facts.data.size_in_bytes))} of the table), about "
-            f"{count(total.rows_in, 'row')}."
+            f"The plan reads {size(rewrite_total.bytes_in)} of {size(facts.data.size_in_bytes)} "
+            f"({percent(table_share)} of the table), about {count(rewrite_total.rows_in, 'row')}."
         )
-        most_bytes = max(action.prediction.bytes_in for action in actions)
-        if most_bytes > policy.max_action_bytes:
+        largest_action_bytes = max(action.prediction.bytes_in for action in actions)
+        if largest_action_bytes > policy.max_action_bytes:
             yield (
-                f"An action takes up to {size(most_bytes)}, more than the limit of "
+                f"An action takes up to {size(largest_action_bytes)}, more than the limit of "
                 f"{size(policy.max_action_bytes)}: no action is smaller than one partition."
             )
-        if estimated := sum(a.prediction.source == "facts" for a in actions):
+        if estimated_count := sum(a.prediction.source == "facts" for a in actions):
             yield (
-                f"The metadata gives the predictions of {estimated:,} of "
+                f"The metadata gives the predictions of {estimated_count:,} of "
                 f"{count(len(actions), 'action')}; the engine's planner was not asked. Where no "
                 "delete applies, and no older partition spec is rewritten, it selects the same "
                 "files."
             )
-        if small_target is not None:
+        if small_target_finding is not None:
             yield (
                 "Change the target file size before this plan runs, or its files stay small: "
-                f"{small_target.evidence}."
+                f"{small_target_finding.evidence}."
             )
         if facts.other_optimizer:
             yield facts.other_optimizer.note
@@ -356,9 +383,13 @@ def _notes(
             "Files of older partition specs move into the current one only where that saves file "
             "opens; --old-specs moves all of them."
         )
-    older = any(g.partition.spec_id != facts.default_spec_id for g in facts.of_kind(Kind.DATA))
-    current = {facts.default_spec_id}
-    if older and any({p.spec_id for p in a.partitions} == current for a in actions):
+    has_older_specs = any(
+        g.partition.spec_id != facts.default_spec_id for g in facts.of_kind(Kind.DATA)
+    )
+    current_spec_ids = {facts.default_spec_id}
+    if has_older_specs and any(
+        {p.spec_id for p in a.partitions} == current_spec_ids for a in actions
+    ):
         yield (
             "A CALL that is run by itself also takes files of older partition specs, if they may "
             "hold rows of its partitions; icekit leaves these files where they are."

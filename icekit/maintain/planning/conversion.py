@@ -54,15 +54,15 @@ CLUSTER_BATCH_BYTES = 200 * 10**9
 
 @frozen
 class Batch:
-    """Scopes converted together, in ``slices`` commits, each for part of the data files."""
+    """Scopes converted together, in ``slice_count`` commits, each for part of the data files."""
 
     scopes: tuple[Scope, ...]
-    slices: int = 1
+    slice_count: int = 1
 
     @property
     def shuffle_bytes(self) -> int:
         """Disk space of rows and deletes while they are joined, all slices together."""
-        return sum(_bytes(scope) for scope in self.scopes)
+        return sum(_shuffle_bytes(scope) for scope in self.scopes)
 
 
 def forecast_facts(lake: Lake, facts: TableFacts, executor: Executor | str = "") -> HeapForecast:
@@ -93,220 +93,246 @@ def plan_conversion(
     :class:`~icekit.common.errors.ClassicSessionRequired` over Spark Connect, and the errors of
     :mod:`icekit.common.errors`.
     """
-    name = lake.identifier(table)
-    full = lake.sql_name(name)
+    table_name = lake.identifier(table)
+    sql_name = lake.sql_name(table_name)
     spark = lake.spark
     require_classic(spark)
-    budget = _budget(lake, batch_bytes)
-    lake.tables.source(name)  # raises the usual errors for a missing table or a view
-    require_readable(lake, name, "nothing is converted")
-    asked_for = None if where is None else _files_of(spark, full, where)
-    check_clock(head(lake, name).metadata, display_name(name), now_ms())
-    snapshot_deletes = remaining(spark, full, branch=branch)
+    budget_bytes = _batch_budget(lake, batch_bytes)
+    lake.tables.source(table_name)  # raises the usual errors for a missing table or a view
+    require_readable(lake, table_name, "nothing is converted")
+    iceberg_filter = None if where is None else _iceberg_filter(spark, sql_name, where)
+    check_clock(head(lake, table_name).metadata, display_name(table_name), now_ms())
+    snapshot_deletes = remaining(spark, sql_name, branch=branch)
     if snapshot_deletes is None or not snapshot_deletes.scopes:
-        uuid = str(snapshot_deletes.metadata.get("table-uuid")) if snapshot_deletes else None
-        none = ("The table has no equality deletes.",)
-        return Plan(lake.name, name, uuid, None, branch, (), notes=none, converts=True)
-    chosen_scopes, notes = (
-        (snapshot_deletes.scopes, ())
-        if asked_for is None
-        else _chosen(spark, snapshot_deletes, asked_for)
-    )
-    speed = past_speed(ledger, display_name(full), EQUALITY_DELETE)
-    up_to = max((s.max_sequence for s in chosen_scopes), default=0)
-    shared = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
-    applied = snapshot_deletes.listing.applied()
+        table_uuid = str(snapshot_deletes.metadata.get("table-uuid")) if snapshot_deletes else None
+        return Plan(
+            lake.name,
+            table_name,
+            table_uuid,
+            None,
+            branch,
+            (),
+            notes=("The table has no equality deletes.",),
+            converts=True,
+        )
+    selected_scopes: Sequence[Scope] = snapshot_deletes.scopes
+    filter_notes: tuple[str, ...] = ()
+    if iceberg_filter is not None:
+        selected_scopes, filter_notes = _selected_scopes(spark, snapshot_deletes, iceberg_filter)
+    speed = past_speed(ledger, display_name(sql_name), EQUALITY_DELETE)
+    max_sequence_number = max((s.max_sequence for s in selected_scopes), default=0)
+    shared_fields = Action("", CONVERT, lake.name, table_name, "", Prediction(), branch=branch)
+    applied_by_scope = snapshot_deletes.listing.applied()
     actions = tuple(
-        _action(
-            replace(shared, action_id=f"e{number}"),
+        _batch_action(
+            replace(shared_fields, action_id=f"e{number}"),
             batch,
             snapshot_deletes.specs,
             speed,
-            up_to,
-            applied,
+            max_sequence_number,
+            applied_by_scope,
         )
-        for number, batch in enumerate(batches(chosen_scopes, budget), 1)
+        for number, batch in enumerate(batches(selected_scopes, budget_bytes), 1)
     )
-    of_statistics = statistics_notes(
-        lake.name, name, snapshot_deletes.metadata, snapshot_deletes.snapshot_id
-    )
+    run_notes: list[str] = []
+    if actions:
+        run_notes += statistics_notes(
+            lake.name, table_name, snapshot_deletes.metadata, snapshot_deletes.snapshot_id
+        )
+        run_notes += _notes(snapshot_deletes.metadata)
     return Plan(
         lake.name,
-        name,
+        table_name,
         str(snapshot_deletes.metadata.get("table-uuid")),
         snapshot_deletes.snapshot_id,
         branch,
         actions,
-        notes=(*notes, *((*of_statistics, *_notes(snapshot_deletes.metadata)) if actions else ())),
+        notes=(*filter_notes, *run_notes),
         made_at_ms=int(time.time() * 1000),
         converts=True,
     )
 
 
-def _chosen(
-    spark: SparkSession, snapshot_deletes: SnapshotDeletes, asked_for: Any
+def _selected_scopes(
+    spark: SparkSession, snapshot_deletes: SnapshotDeletes, iceberg_filter: Any
 ) -> tuple[Sequence[Scope], tuple[str, ...]]:
     """The deletes of the partitions that a filter selects, and a note on what it cannot select."""
-    filtered_partitions, narrows = snapshot_deletes.listing.where(
-        asked_for, case_sensitive=is_case_sensitive(spark)
+    filtered_partitions, is_narrowing = snapshot_deletes.listing.where(
+        iceberg_filter, case_sensitive=is_case_sensitive(spark)
     )
-    chosen_scopes = [
+    selected_scopes = [
         s for s in snapshot_deletes.scopes if not s.is_global and s.partition in filtered_partitions
     ]
-    global_files = sum(s.delete_files for s in snapshot_deletes.scopes if s.is_global)
-    notes = {
-        "The partitions that the filter selects have no equality deletes.": not chosen_scopes,
-        "The filter uses no partition column, so it selects every partition.": not narrows,
-        f"Left in place: {count(global_files, EQUALITY_DELETE)} that can apply to any partition. "
-        "Convert without a filter to remove them.": global_files,
+    global_file_count = sum(s.delete_files for s in snapshot_deletes.scopes if s.is_global)
+    applies_by_note = {
+        "The partitions that the filter selects have no equality deletes.": not selected_scopes,
+        "The filter uses no partition column, so it selects every partition.": not is_narrowing,
+        f"Left in place: {count(global_file_count, EQUALITY_DELETE)} that can apply to any "
+        "partition. Convert without a filter to remove them.": global_file_count,
     }
-    return chosen_scopes, tuple(note for note, holds in notes.items() if holds)
+    return selected_scopes, tuple(note for note, applies in applies_by_note.items() if applies)
 
 
-def _files_of(spark: SparkSession, table: Identifier, where: str) -> Any:
+def _iceberg_filter(spark: SparkSession, table: Identifier, filter_sql: str) -> Any:
     """A person's filter as Iceberg's expression; raises
     :class:`~icekit.common.errors.ParameterError` if Iceberg cannot use it.
     """
-    condition = read_predicate(spark, spark.table(identifier(*table)), where)
+    spark_predicate = read_predicate(spark, spark.table(identifier(*table)), filter_sql)
     try:
         with quiet_errors():
-            return filter_expression(spark, table, condition)
+            return filter_expression(spark, table, spark_predicate)
     except engine_errors() as error:
         raise ParameterError(
-            f"Iceberg cannot select partitions with the filter {shorten(where, 200)!r} "
+            f"Iceberg cannot select partitions with the filter {shorten(filter_sql, 200)!r} "
             f"({reason(error)}). Compare columns with values (=, <, >, IN, IS NULL, LIKE 'a%'), "
             "without functions of columns other than partition transforms."
         ) from None
 
 
-def batches(scopes: Sequence[Scope], budget: int) -> list[Batch]:
+def batches(scopes: Sequence[Scope], budget_bytes: int) -> list[Batch]:
     """Pack partitions into batches that fit a disk and a driver; global deletes come last, with all
     data files.
 
     A partition that is too large for one commit is sliced by data files. Pure.
     """
-    packed: list[list[Scope]] = []
-    size_in_bytes = files = 0
+    scope_batches: list[list[Scope]] = []
+    batch_bytes = batch_files = 0
     for scope in sorted((s for s in scopes if not s.is_global), key=lambda s: s.number):
-        size_in_bytes += _bytes(scope)
-        files += scope.data_files + scope.delete_files
-        if packed and size_in_bytes <= budget and files <= MAX_FILES:
-            packed[-1].append(scope)
+        batch_bytes += _shuffle_bytes(scope)
+        batch_files += scope.data_files + scope.delete_files
+        if scope_batches and batch_bytes <= budget_bytes and batch_files <= MAX_FILES:
+            scope_batches[-1].append(scope)
         else:
-            packed.append([scope])
-            size_in_bytes = _bytes(scope)
-            files = scope.data_files + scope.delete_files
-    everywhere = [s for s in scopes if s.is_global]
-    return [Batch(tuple(each), _slices(each, budget)) for each in (*packed, everywhere) if each]
+            scope_batches.append([scope])
+            batch_bytes = _shuffle_bytes(scope)
+            batch_files = scope.data_files + scope.delete_files
+    global_scopes = [s for s in scopes if s.is_global]
+    return [
+        Batch(tuple(batch_scopes), _slice_count(batch_scopes, budget_bytes))
+        for batch_scopes in (*scope_batches, global_scopes)
+        if batch_scopes
+    ]
 
 
-def _slices(scopes: Sequence[Scope], budget: int) -> int:
+def _slice_count(scopes: Sequence[Scope], budget_bytes: int) -> int:
     """The number of slices that the rows must be cut into; each slice reads all the deletes."""
-    deletes = sum(s.delete_records for s in scopes) * RECORD_BYTES
-    rows = max(s.data_records for s in scopes) * RECORD_BYTES
-    by_files = math.ceil(max(s.data_files for s in scopes) / MAX_FILES)
-    fits = rows + deletes <= budget
-    by_disk = 1 if fits else math.ceil(rows / max(budget - deletes, budget // 4, 1))
-    return max(1, by_files, by_disk)
+    delete_bytes = sum(s.delete_records for s in scopes) * RECORD_BYTES
+    row_bytes = max(s.data_records for s in scopes) * RECORD_BYTES
+    slices_by_files = math.ceil(max(s.data_files for s in scopes) / MAX_FILES)
+    fits_budget = row_bytes + delete_bytes <= budget_bytes
+    slices_by_disk = (
+        1
+        if fits_budget
+        else math.ceil(row_bytes / max(budget_bytes - delete_bytes, budget_bytes // 4, 1))
+    )
+    return max(1, slices_by_files, slices_by_disk)
 
 
-def _bytes(scope: Scope) -> int:
+def _shuffle_bytes(scope: Scope) -> int:
     return (scope.data_records + scope.delete_records) * RECORD_BYTES
 
 
-def _action(
-    shared: Action,
+def _batch_action(
+    shared_fields: Action,
     batch: Batch,
-    specs: Mapping[int, PartitionSpec],
+    specs_by_id: Mapping[int, PartitionSpec],
     speed: Speed | None,
-    up_to: int,
-    applied: Mapping[int, AppliedDeletes],
+    max_sequence_number: int,
+    applied_by_scope: Mapping[int, AppliedDeletes],
 ) -> Action:
-    """The action of a batch; ``shared`` holds the fields that all actions share, ``speed`` that of
-    past conversions, ``applied`` what a scan applies of each scope.
+    """The action of a batch; ``shared_fields`` holds what all actions share, ``speed`` is that of
+    past conversions, ``applied_by_scope`` what a scan applies of each scope, by its number.
     """
     scopes = batch.scopes
-    deletes = sum(s.delete_files for s in scopes)
-    records = sum(s.delete_records for s in scopes)
-    data_files, _, _ = data_under(scopes)
-    _, read = read_of(scopes)
-    of_scopes = [applied.get(s.number, AppliedDeletes()) for s in scopes]
+    delete_file_count = sum(s.delete_files for s in scopes)
+    delete_record_count = sum(s.delete_records for s in scopes)
+    data_file_count, _, _ = data_under(scopes)
+    _, bytes_read = read_of(scopes)
+    applied_deletes = [applied_by_scope.get(s.number, AppliedDeletes()) for s in scopes]
     # Global deletes of several specs may apply to the same data file.
-    reached_files = min(sum(each.data_files for each in of_scopes), data_files)
+    reached_file_count = min(
+        sum(deletes.data_files for deletes in applied_deletes), data_file_count
+    )
     return replace(
-        shared,
-        why=_why(batch, records, of_scopes, reached_files),
+        shared_fields,
+        why=_why(batch, delete_record_count, applied_deletes, reached_file_count),
         prediction=Prediction(
-            files_in=deletes,
-            bytes_in=read,
-            files_out=reached_files,
-            data_files_read=data_files,
-            delete_files_removed=deletes,
-            groups=batch.slices,
+            files_in=delete_file_count,
+            bytes_in=bytes_read,
+            files_out=reached_file_count,
+            data_files_read=data_file_count,
+            delete_files_removed=delete_file_count,
+            groups=batch.slice_count,
             shuffle_bytes=batch.shuffle_bytes,
-            seconds=speed.seconds(read) if speed else None,
+            seconds=speed.seconds(bytes_read) if speed else None,
             source="metadata",
             unit=EQUALITY_DELETE,
-            certainty=Certainty.AT_MOST if reached_files else Certainty.EXACT,
+            certainty=Certainty.AT_MOST if reached_file_count else Certainty.EXACT,
         ),
         partitions=tuple(s.partition for s in scopes),
         partition_names=tuple(
-            partition_path(specs[s.partition.spec_id], s.partition.values) or "whole table"
+            partition_path(specs_by_id[s.partition.spec_id], s.partition.values) or "whole table"
             for s in scopes[:3]
         ),
-        arguments={"up_to": up_to, "slices": batch.slices},
+        arguments={"up_to": max_sequence_number, "slices": batch.slice_count},
     )
 
 
-def _why(batch: Batch, records: int, applied: Sequence[AppliedDeletes], reached_files: int) -> str:
+def _why(
+    batch: Batch,
+    delete_record_count: int,
+    applied_deletes: Sequence[AppliedDeletes],
+    reached_file_count: int,
+) -> str:
     """What the deletes of a batch apply to, and how they are joined to it."""
-    if not reached_files:
+    records_apply = count_with_verb(delete_record_count, "delete record", "applies", "apply")
+    if not reached_file_count:
         return (
-            f"{count_with_verb(records, 'delete record', 'applies', 'apply')} to no data file, because "
-            "the key ranges of all older data files rule their keys out: the delete files are "
-            "removed, and nothing replaces them"
+            f"{records_apply} to no data file, because the key ranges of all older data files rule "
+            "their keys out: the delete files are removed, and nothing replaces them"
         )
-    of_applied = sum(each.delete_records for each in applied)
-    rows = sum(each.data_records for each in applied)
-    of_all = f"{of_applied:,} of " if of_applied < records else ""
+    applied_record_count = sum(deletes.delete_records for deletes in applied_deletes)
+    row_count = sum(deletes.data_records for deletes in applied_deletes)
+    applied_of_text = (
+        f"{applied_record_count:,} of " if applied_record_count < delete_record_count else ""
+    )
     return (
-        f"{of_all}{count_with_verb(records, 'delete record', 'applies', 'apply')} to "
-        f"{count(reached_files, 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates "
-        f"them once, and joins them using at most {size(batch.shuffle_bytes)} of spill space, in "
-        f"{count(batch.slices, 'commit')}"
+        f"{applied_of_text}{records_apply} to {count(reached_file_count, 'data file')} with "
+        f"{count(row_count, 'row')}: Spark reads and deduplicates them once, and joins them using at "
+        f"most {size(batch.shuffle_bytes)} of spill space, in {count(batch.slice_count, 'commit')}"
     )
 
 
 def _notes(metadata: Any) -> Iterable[str]:
     """How the commit appears to readers of the change stream, and who else maintains the table."""
-    new_files = (
+    new_file_kind = (
         "deletion vectors"
         if int(metadata.get("format-version", 2)) >= 3
         else "position delete files"
     )
     yield (
-        f"Each commit adds {new_files} and removes equality deletes; no row changes. The commit is a "
-        "`delete` (or, where no row is hit, an `overwrite`) and not a `replace`: Spark streaming "
-        "readers stop at such a commit unless streaming-skip-delete-snapshots "
+        f"Each commit adds {new_file_kind} and removes equality deletes; no row changes. The commit "
+        "is a `delete` (or, where no row is hit, an `overwrite`) and not a `replace`: Spark "
+        "streaming readers stop at such a commit unless streaming-skip-delete-snapshots "
         "(streaming-skip-overwrite-snapshots) is set; Flink's incremental reads, which take only "
         "appends, skip it."
     )
-    manager = other_optimizer(properties_of(metadata), str(metadata["location"]))
-    if manager is not None:
-        yield manager.note
+    optimizer = other_optimizer(properties_of(metadata), str(metadata["location"]))
+    if optimizer is not None:
+        yield optimizer.note
 
 
-def _budget(lake: Lake, batch_bytes: int | str | None) -> int:
+def _batch_budget(lake: Lake, batch_bytes: int | str | None) -> int:
     if batch_bytes is not None:
-        size = size_in_bytes(str(batch_bytes))
-        if size <= 0:
+        stated_bytes = size_in_bytes(str(batch_bytes))
+        if stated_bytes <= 0:
             raise ParameterError(
                 f"A batch of {batch_bytes} is too small. Give the disk space that a batch may "
                 "use, such as '200 GB'."
             )
-        return size
-    context: Any = lake.spark.sparkContext
-    if not str(context.master).startswith("local"):
+        return stated_bytes
+    spark_context: Any = lake.spark.sparkContext
+    if not str(spark_context.master).startswith("local"):
         return CLUSTER_BATCH_BYTES
-    folder = context.getConf().get("spark.local.dir", None) or tempfile.gettempdir()
-    return int(shutil.disk_usage(folder.split(",")[0]).free * DISK_SHARE)
+    spill_folder = spark_context.getConf().get("spark.local.dir", None) or tempfile.gettempdir()
+    return int(shutil.disk_usage(spill_folder.split(",")[0]).free * DISK_SHARE)

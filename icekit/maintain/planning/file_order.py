@@ -46,139 +46,163 @@ _FIELDS = DATA_FIELDS | _STATISTICS
 _WITHOUT_BOUNDS = frozenset({"none", "counts"})
 
 
-def files_by(facts: TableFacts) -> str | None:
+def file_order_column(facts: TableFacts) -> str | None:
     """The column in whose order a rewrite takes the files of a partition: the one with the least
     overlap, and declared columns first among those by which filters skip files at all; None if no
     column has bounds.
     """
-    declared = declared_columns(facts)
-    overlaps: dict[str, float] = {}
+    declared_names = declared_columns(facts)
+    overlap_by_column: dict[str, float] = {}
     for column in bounded_columns(facts):
-        sample = facts.metrics_sample.column(column.name)
-        if sample is not None and sample.stab_share is not None:
-            overlap = sample.partition_overlap
-            overlaps[column.name] = sample.stab_share if overlap is None else overlap
+        column_sample = facts.metrics_sample.column(column.name)
+        if column_sample is not None and column_sample.stab_share is not None:
+            partition_overlap = column_sample.partition_overlap
+            overlap_by_column[column.name] = (
+                column_sample.stab_share if partition_overlap is None else partition_overlap
+            )
 
     def rank(name: str) -> tuple[bool, bool, float]:
-        return overlaps[name] > MOST_OVERLAP, name not in declared, overlaps[name]
+        return (
+            overlap_by_column[name] > MOST_OVERLAP,
+            name not in declared_names,
+            overlap_by_column[name],
+        )
 
-    return min(overlaps, key=rank, default=None)
+    return min(overlap_by_column, key=rank, default=None)
 
 
-def planned_columns(facts: TableFacts, file_count: int) -> list[Column]:
+def range_columns(facts: TableFacts, file_count: int) -> list[Column]:
     """The columns whose ranges the engine's planner collects for so many files: the most important
     one alone, if these are very many.
     """
     return bounded_columns(facts)[: max(1, _MOST_RANGES // max(file_count, 1))]
 
 
-def predicted_opens(
-    bounded: Sequence[Column], ranges: Mapping[str, Any]
+def predicted_filter_opens(
+    columns_with_bounds: Sequence[Column], planner_ranges: Mapping[str, Any]
 ) -> tuple[FilterOpens, ...]:
     """What filters on some columns open before and after a rewrite, from the ranges of files as
-    :meth:`icekit.engine.planner.RewriteGroups.ranges` gives them; without columns that some file has
-    no bounds of.
+    :meth:`icekit.engine.planner.RewriteGroups.ranges` gives them; without columns of which some
+    file has no bounds.
     """
     filter_opens: list[FilterOpens] = []
-    for column_index, column in enumerate(bounded, 1):
-        before = _ranges(column, ranges["before"], column_index)
-        after = _ranges(column, ranges["after"], column_index)
-        if not before or not after:
+    for column_index, column in enumerate(columns_with_bounds, 1):
+        ranges_before = _file_ranges(column, planner_ranges["before"], column_index)
+        ranges_after = _file_ranges(column, planner_ranges["after"], column_index)
+        if not ranges_before or not ranges_after:
             continue
-        files_before = int(ranges["files_before"])
-        files_after = int(ranges["files_after"])
-        opens_after = _opens(after, files_after)
+        files_before = int(planner_ranges["files_before"])
+        files_after = int(planner_ranges["files_after"])
+        opens_after = _mean_opens(ranges_after, files_after)
         if column.metrics_mode in _WITHOUT_BOUNDS:
             opens_after = float(files_after)
         filter_opens.append(
             FilterOpens(
-                column.name, files_before, _opens(before, files_before), files_after, opens_after
+                column.name,
+                files_before,
+                _mean_opens(ranges_before, files_before),
+                files_after,
+                opens_after,
             )
         )
     return tuple(filter_opens)
 
 
-def _ranges(
-    column: Column, files: Sequence[Sequence[Any]], column_index: int
+def _file_ranges(
+    column: Column, file_rows: Sequence[Sequence[Any]], column_index: int
 ) -> list[FileRange | None] | None:
     """The range of each file, None for one with nulls alone; None if a file has no bounds."""
     file_ranges: list[FileRange | None] = []
-    for file in files:
-        cell = file[column_index]
-        if cell is None:
+    for file_row in file_rows:
+        range_hex = file_row[column_index]
+        if range_hex is None:
             return None
         try:
             # The bound of an empty text is empty, too.
-            ends = [
+            range_ends = [
                 from_bytes(column.type, bytes.fromhex(end))
-                for end in (cell.split(" ") if cell else ())
+                for end in (range_hex.split(" ") if range_hex else ())
             ]
         except ValueError:
             return None
-        file_ranges.append(FileRange(ends[0], ends[1], int(file[0])) if ends else None)
+        file_ranges.append(
+            FileRange(range_ends[0], range_ends[1], int(file_row[0])) if range_ends else None
+        )
     return file_ranges
 
 
-def _opens(sample: Sequence[FileRange | None], file_count: int) -> float:
+def _mean_opens(sampled_ranges: Sequence[FileRange | None], file_count: int) -> float:
     """The mean number of files that a filter opens among ``file_count``, which a sample is of."""
-    ranges = [each for each in sample if each is not None]
-    return file_opens_from_sample(ranges, round(file_count * len(ranges) / len(sample)))
+    known_ranges = [file_range for file_range in sampled_ranges if file_range is not None]
+    return file_opens_from_sample(
+        known_ranges, round(file_count * len(known_ranges) / len(sampled_ranges))
+    )
 
 
-def actual_opens(
+def actual_filter_opens(
     read: Callable[[str], bytes], metadata: Json, action: Action, commits: Iterable[Json]
 ) -> tuple[FilterOpens, ...]:
     """What the filters of an action's prediction open of the files that its commits added."""
-    by_name = {column.name: column for column in columns(metadata, schema_of(metadata))}
-    filters = [opens for opens in action.prediction.filters if opens.column in by_name]
-    measured = [by_name[opens.column] for opens in filters]
-    if not measured:
-        return ()
-    files = [
-        [file["record_count"], *(_cell(column, file) for column in measured)]
-        for file in _added_files(read, commits, measured)
+    columns_by_name = {column.name: column for column in columns(metadata, schema_of(metadata))}
+    predicted_filters = [
+        filter_opens
+        for filter_opens in action.prediction.filters
+        if filter_opens.column in columns_by_name
     ]
-    if not files:
+    filter_columns = [columns_by_name[filter_opens.column] for filter_opens in predicted_filters]
+    if not filter_columns:
         return ()
-    sample = files
-    if len(files) > _SAMPLED_FILES:
-        sample = random.Random(0).sample(files, _SAMPLED_FILES)
-    actual: list[FilterOpens] = []
-    for column_index, opens in enumerate(filters, 1):
-        ranges = _ranges(measured[column_index - 1], sample, column_index)
-        opens_after = float(len(files)) if ranges is None else _opens(ranges, len(files))
-        actual.append(replace(opens, files_after=len(files), opens_after=opens_after))
-    return tuple(actual)
+    file_rows = [
+        [file["record_count"], *(_range_cell(column, file) for column in filter_columns)]
+        for file in _added_files(read, commits, filter_columns)
+    ]
+    if not file_rows:
+        return ()
+    sampled_rows = file_rows
+    if len(file_rows) > _SAMPLED_FILES:
+        sampled_rows = random.Random(0).sample(file_rows, _SAMPLED_FILES)
+    actual_filters: list[FilterOpens] = []
+    for column_index, filter_opens in enumerate(predicted_filters, 1):
+        file_ranges = _file_ranges(filter_columns[column_index - 1], sampled_rows, column_index)
+        opens_after = (
+            float(len(file_rows))
+            if file_ranges is None
+            else _mean_opens(file_ranges, len(file_rows))
+        )
+        actual_filters.append(
+            replace(filter_opens, files_after=len(file_rows), opens_after=opens_after)
+        )
+    return tuple(actual_filters)
 
 
 def _added_files(
-    read: Callable[[str], bytes], commits: Iterable[Json], measured: Sequence[Column]
+    read: Callable[[str], bytes], commits: Iterable[Json], filter_columns: Sequence[Column]
 ) -> Iterator[Record]:
     """The data files that some commits added."""
-    ids = tuple(column.field_id for column in measured)
+    field_ids = tuple(column.field_id for column in filter_columns)
     for commit in commits:
-        location = commit["manifest-list"]
+        manifest_list_path = commit["manifest-list"]
         snapshot_id = commit["snapshot-id"]
-        added = [
+        added_manifests = [
             manifest
-            for manifest in manifest_list(read(location), location)
+            for manifest in manifest_list(read(manifest_list_path), manifest_list_path)
             if not is_delete_manifest(manifest) and manifest.get("added_snapshot_id") == snapshot_id
         ]
-        for manifest, content in read_manifests_ahead(read, added):
-            for file, _, _, added_by in files_of(
-                manifest, content, _FIELDS, dict.fromkeys(_STATISTICS, ids)
+        for manifest, manifest_bytes in read_manifests_ahead(read, added_manifests):
+            for file, _, _, adding_snapshot_id in files_of(
+                manifest, manifest_bytes, _FIELDS, dict.fromkeys(_STATISTICS, field_ids)
             ):
-                if added_by == snapshot_id:
+                if adding_snapshot_id == snapshot_id:
                     yield file
 
 
-class _File(NamedTuple):
+class _BoundedFile(NamedTuple):
     """A data file: its size, its rows, and its ranges by column as the planner writes them."""
 
     size_in_bytes: int
-    rows: int
-    cells: tuple[str | None, ...]
-    order: tuple[Any, ...]
+    row_count: int
+    range_cells: tuple[str | None, ...]
+    sort_values: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -197,107 +221,126 @@ class FileBounds:
         return self.facts.data.file_count <= _MOST_FILES and len(self.manifests) <= _MOST_MANIFESTS
 
     @cached_property
-    def files(self) -> Mapping[Partition, Sequence[_File]]:
+    def files_by_partition(self) -> Mapping[Partition, Sequence[_BoundedFile]]:
         """The files of each partition."""
-        bounded = bounded_columns(self.facts)
-        ids = tuple(column.field_id for column in bounded)
-        by_name = self.facts.by_name
-        files: dict[Partition, list[_File]] = defaultdict(list)
-        of_columns = dict.fromkeys(_STATISTICS, ids)
+        columns_with_bounds = bounded_columns(self.facts)
+        field_ids = tuple(column.field_id for column in columns_with_bounds)
+        columns_by_name = self.facts.by_name
+        files_by_partition: dict[Partition, list[_BoundedFile]] = defaultdict(list)
+        field_ids_by_statistic = dict.fromkeys(_STATISTICS, field_ids)
         data_manifests = [
             m for m in self.manifests if not is_delete_manifest(m) and may_have_live_files(m)
         ]
-        first = by_name.get(files_by(self.facts) or "")
-        for manifest, content in read_manifests_ahead(self.read, data_manifests):
-            for file, partition, *_ in files_of(manifest, content, _FIELDS, of_columns):
-                cells = tuple(_cell(column, file) for column in bounded)
-                files[partition].append(
-                    _File(
-                        file["file_size_in_bytes"], file["record_count"], cells, _order(first, file)
+        order_column = columns_by_name.get(file_order_column(self.facts) or "")
+        for manifest, manifest_bytes in read_manifests_ahead(self.read, data_manifests):
+            for file, partition, *_ in files_of(
+                manifest, manifest_bytes, _FIELDS, field_ids_by_statistic
+            ):
+                range_cells = tuple(_range_cell(column, file) for column in columns_with_bounds)
+                files_by_partition[partition].append(
+                    _BoundedFile(
+                        file["file_size_in_bytes"],
+                        file["record_count"],
+                        range_cells,
+                        _sort_values(order_column, file),
                     )
                 )
-        return files
+        return files_by_partition
 
-    def opens(self, action: Action) -> tuple[FilterOpens, ...]:
+    def filter_opens(self, action: Action) -> tuple[FilterOpens, ...]:
         """What filters open before and after an action."""
-        before: list[list[Any]] = []
-        after: list[list[Any]] = []
-        bounded = bounded_columns(self.facts)
+        rows_before: list[list[Any]] = []
+        rows_after: list[list[Any]] = []
+        columns_with_bounds = bounded_columns(self.facts)
         for partition in action.partitions:
-            files_taken = [
-                file for file in self.files.get(partition, ()) if self._takes(action, file)
+            rewritten_files = [
+                file
+                for file in self.files_by_partition.get(partition, ())
+                if self._takes(action, file)
             ]
-            before += [[file.rows, *file.cells] for file in files_taken]
-            after += [
-                [sum(file.rows for file in files), *_hulls(bounded, files)]
-                for files in self._written(files_taken)
+            rows_before += [[file.row_count, *file.range_cells] for file in rewritten_files]
+            rows_after += [
+                [
+                    sum(file.row_count for file in input_files),
+                    *_joint_ranges(columns_with_bounds, input_files),
+                ]
+                for input_files in self._files_by_output(rewritten_files)
             ]
-        ranges = {
-            "before": before,
-            "after": after,
-            "files_before": len(before),
-            "files_after": len(after),
+        planner_ranges = {
+            "before": rows_before,
+            "after": rows_after,
+            "files_before": len(rows_before),
+            "files_after": len(rows_after),
         }
-        return predicted_opens(bounded, ranges)
+        return predicted_filter_opens(columns_with_bounds, planner_ranges)
 
-    def _takes(self, action: Action, file: _File) -> bool:
+    def _takes(self, action: Action, file: _BoundedFile) -> bool:
         """Whether a rewrite takes a file (SizeBasedFileRewritePlanner)."""
-        target = self.facts.target_bytes
-        low = int(action.options.get("min-file-size-bytes", min_file_size(target)))
-        high = int(action.options.get("max-file-size-bytes", max_file_size(target)))
-        is_whole = action.options.get("rewrite-all") == "true"
-        return is_whole or not low <= file.size_in_bytes <= high
+        target_bytes = self.facts.target_bytes
+        min_bytes = int(action.options.get("min-file-size-bytes", min_file_size(target_bytes)))
+        max_bytes = int(action.options.get("max-file-size-bytes", max_file_size(target_bytes)))
+        takes_all = action.options.get("rewrite-all") == "true"
+        return takes_all or not min_bytes <= file.size_in_bytes <= max_bytes
 
-    def _written(self, files: Sequence[_File]) -> Iterator[Sequence[_File]]:
+    def _files_by_output(self, files: Sequence[_BoundedFile]) -> Iterator[Sequence[_BoundedFile]]:
         """The old files that become each new file: neighbours of about the size of one."""
-        total = sum(file.size_in_bytes for file in files)
-        number = expected_files(total, self.facts.target_bytes)
-        files_by_output: dict[int, list[_File]] = defaultdict(list)
-        position = 0
-        for file in sorted(files, key=lambda each: each.order):
-            share = total / number
-            first = int((position + file.size_in_bytes / 2) / share)
-            last = first
-            if file.size_in_bytes > share:
-                first = int(position / share)
-                last = int((position + file.size_in_bytes - 1) / share)
-            for output in range(first, last + 1):
-                files_by_output[output].append(file)
-            position += file.size_in_bytes
+        total_bytes = sum(file.size_in_bytes for file in files)
+        output_count = expected_files(total_bytes, self.facts.target_bytes)
+        files_by_output: dict[int, list[_BoundedFile]] = defaultdict(list)
+        offset_bytes = 0
+        for file in sorted(files, key=lambda file: file.sort_values):
+            output_bytes = total_bytes / output_count
+            first_output = int((offset_bytes + file.size_in_bytes / 2) / output_bytes)
+            last_output = first_output
+            if file.size_in_bytes > output_bytes:
+                first_output = int(offset_bytes / output_bytes)
+                last_output = int((offset_bytes + file.size_in_bytes - 1) / output_bytes)
+            for output_number in range(first_output, last_output + 1):
+                files_by_output[output_number].append(file)
+            offset_bytes += file.size_in_bytes
         yield from files_by_output.values()
 
 
-def _cell(column: Column, file: Record) -> str | None:
+def _range_cell(column: Column, file: Record) -> str | None:
     """A file's range in a column as the planner writes it (``OrderedPlanner.ranges``)."""
-    ends = [(file.get(name) or {}).get(column.field_id) for name in sorted(BOUND_FIELDS)]
-    if None not in ends:
-        return " ".join(end.hex() for end in ends if end is not None)
-    counts = [(file.get(name) or {}).get(column.field_id) for name in NULL_FIELDS]
-    return "" if counts[0] is not None and counts[0] == counts[1] else None
+    range_ends = [
+        (file.get(statistic) or {}).get(column.field_id) for statistic in sorted(BOUND_FIELDS)
+    ]
+    if None not in range_ends:
+        return " ".join(end.hex() for end in range_ends if end is not None)
+    null_count = (file.get("null_value_counts") or {}).get(column.field_id)
+    value_count = (file.get("value_counts") or {}).get(column.field_id)
+    has_only_nulls = null_count is not None and null_count == value_count
+    return "" if has_only_nulls else None
 
 
-def _order(column: Column | None, file: Record) -> tuple[Any, ...]:
+def _sort_values(column: Column | None, file: Record) -> tuple[Any, ...]:
     """What a file is ordered by: as ``OrderedPlanner`` does, by the middle of its range."""
     if column is None:
         return (0,)
-    ends = [(file.get(name) or {}).get(column.field_id) for name in sorted(BOUND_FIELDS)]
-    values = range_of(column.type, *ends)
-    if values is None:
+    range_ends = [
+        (file.get(statistic) or {}).get(column.field_id) for statistic in sorted(BOUND_FIELDS)
+    ]
+    value_range = range_of(column.type, *range_ends)
+    if value_range is None:
         return (1,)
-    low, high = values
-    return 0, 0.0 if isinstance(low, str) else float(low) / 2 + float(high) / 2, low, high
+    low_value, high_value = value_range
+    middle = 0.0 if isinstance(low_value, str) else float(low_value) / 2 + float(high_value) / 2
+    return 0, middle, low_value, high_value
 
 
-def _hulls(bounded: Sequence[Column], files: Sequence[_File]) -> Iterator[str | None]:
+def _joint_ranges(
+    columns_with_bounds: Sequence[Column], files: Sequence[_BoundedFile]
+) -> Iterator[str | None]:
     """The range of some files together in each column."""
-    for column_index, column in enumerate(bounded):
-        cells = [file.cells[column_index] for file in files]
-        if None in cells:
+    for column_index, column in enumerate(columns_with_bounds):
+        range_cells = [file.range_cells[column_index] for file in files]
+        if None in range_cells:
             yield None
             continue
-        # As in _ranges.
-        ends = [cell.split(" ") for cell in cells if cell]
-        if not ends:
+        # As in _file_ranges.
+        range_ends = [range_cell.split(" ") for range_cell in range_cells if range_cell]
+        if not range_ends:
             yield ""
             continue
 
@@ -305,9 +348,9 @@ def _hulls(bounded: Sequence[Column], files: Sequence[_File]) -> Iterator[str | 
             return from_bytes(column.type, bytes.fromhex(end))
 
         try:
-            low = min((low for low, _ in ends), key=value)
-            high = max((high for _, high in ends), key=value)
+            low_hex = min((low_hex for low_hex, _ in range_ends), key=value)
+            high_hex = max((high_hex for _, high_hex in range_ends), key=value)
         except ValueError:
             yield None
             continue
-        yield f"{low} {high}"
+        yield f"{low_hex} {high_hex}"

@@ -58,9 +58,7 @@ _MIN_DELETE_FILES = 5
 
 @frozen
 class _Case:
-    """What each procedure is planned from; ``notes``, and procedures that are ``refused``, are
-    collected.
-    """
+    """What each procedure is planned from; ``notes`` and ``refused_procedures`` are collected."""
 
     facts: TableFacts
     findings: Findings
@@ -69,16 +67,22 @@ class _Case:
     now: dt.datetime
     lake: Lake | None
     #: Whether the user named the procedures.
-    are_named: bool
+    has_named_procedures: bool
     notes: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    refused_procedures: list[str] = field(default_factory=list)
 
     def action(
         self, procedure: str, why: str, prediction: Prediction, **more_fields: Any
     ) -> list[Action]:
-        """An action on the table, whose id is its place in the plan."""
+        """An action on the table; its id comes from its place in the plan."""
         facts = self.facts
         return [Action("", procedure, facts.catalog, facts.table, why, prediction, **more_fields)]
+
+    def leave_out(self, procedure: str, note: str) -> None:
+        """Say why a procedure is not planned; it is refused if the user named it."""
+        if self.has_named_procedures:
+            self.refused_procedures.append(procedure)
+        self.notes.append(note)
 
 
 def plan_maintenance(
@@ -106,28 +110,30 @@ def plan_maintenance(
             f"These facts describe {facts.ref}, but maintenance applies to the complete table. "
             "Observe the table without ref."
         )
-    are_named = tuple(procedures) != DEFAULT_PROCEDURES
-    case = _Case(facts, findings, retention or Retention(), metadata, now, lake, are_named)
+    has_named_procedures = tuple(procedures) != DEFAULT_PROCEDURES
+    case = _Case(
+        facts, findings, retention or Retention(), metadata, now, lake, has_named_procedures
+    )
     notes = case.notes
-    procedures, waits = _allowed(case, procedures)
+    allowed_procedures, waiting_reason = _allowed_procedures(case, procedures)
     actions = [
         action
-        for procedure in _PLANNED
-        if procedure in procedures
-        for action in _planned(case, procedure)
+        for procedure in _ACTIONS_OF
+        if procedure in allowed_procedures
+        for action in _planned_actions(case, procedure)
     ]
     # Those that are planned so far but an expiry commit a snapshot.
     if any(action.procedure != "expire_snapshots" for action in actions):
-        current = metadata.get("current-snapshot-id")
-        notes += statistics_notes(facts.catalog, facts.table, metadata, current)
-    actions += _orphans(case, is_named="remove_orphan_files" in procedures)
+        current_snapshot_id = metadata.get("current-snapshot-id")
+        notes += statistics_notes(facts.catalog, facts.table, metadata, current_snapshot_id)
+    actions += _orphan_actions(case, is_named="remove_orphan_files" in allowed_procedures)
     if facts.other_optimizer and actions:
         notes.append(facts.other_optimizer.note)
-    if actions and (first := sorted(COMPACTED & findings.names - MAINTAINED.keys())):
+    if actions and (compaction_findings := sorted(COMPACTED & findings.names - MAINTAINED.keys())):
         notes.insert(
             0,
-            f"Rewrite the data files first ({', '.join(first)}): a compaction leaves old deletes, "
-            "manifests and snapshots for this plan to clean up.",
+            f"Rewrite the data files first ({', '.join(compaction_findings)}): a compaction leaves "
+            "old deletes, manifests and snapshots for this plan to clean up.",
         )
     return Plan(
         facts.catalog,
@@ -137,13 +143,13 @@ def plan_maintenance(
         None,
         tuple(replace(action, action_id=f"m{index + 1}") for index, action in enumerate(actions)),
         notes=tuple(notes),
-        waits=waits,
+        waits=waiting_reason,
         made_at_ms=int(now.timestamp() * 1000),
-        refused=tuple(case.refused),
+        refused=tuple(case.refused_procedures),
     )
 
 
-def _allowed(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str | None]:
+def _allowed_procedures(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str | None]:
     """The procedures that an unreadable or damaged table allows, and why it allows none, if files
     are missing.
 
@@ -151,180 +157,208 @@ def _allowed(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str
     rewrite of delete files drops those that are misfiled.
     """
     facts = case.facts
+    allowed_procedures = procedures
     if facts.is_unreadable:
         # The one that reads no metadata table.
-        procedures = [name for name in procedures if name == "remove_orphan_files"]
+        allowed_procedures = [name for name in allowed_procedures if name == "remove_orphan_files"]
         case.notes.append(f"{engine_limits(facts.engine, facts.unsupported_columns)}.")
-    nested = [c.name for c in facts.columns if c.type == "variant" and not c.is_in_structs]
-    if nested:
+    nested_variants = [
+        column.name
+        for column in facts.columns
+        if column.type == "variant" and not column.is_in_structs
+    ]
+    if nested_variants:
         # Iceberg's metadata table position_deletes cannot project them.
-        procedures = [name for name in procedures if name != "rewrite_position_delete_files"]
+        allowed_procedures = [
+            name for name in allowed_procedures if name != "rewrite_position_delete_files"
+        ]
         case.notes.append(
             "Iceberg cannot rewrite position delete files of a table with variants in a list or a "
-            f"map ({first_names(nested, 5)})."
+            f"map ({first_names(nested_variants, 5)})."
         )
     if facts.dropped_fields_under_deletes:
-        left_out = {"rewrite_position_delete_files", "rewrite_manifests"}.intersection(procedures)
-        case.refused.extend(sorted(left_out) if case.are_named else [])
-        procedures = [name for name in procedures if name not in left_out]
+        endangering_procedures = {"rewrite_position_delete_files", "rewrite_manifests"}
+        if case.has_named_procedures:
+            case.refused_procedures.extend(
+                sorted(endangering_procedures.intersection(allowed_procedures))
+            )
+        allowed_procedures = [
+            name for name in allowed_procedures if name not in endangering_procedures
+        ]
         case.notes.append(
             f"{dropped_field_warning(facts.dropped_fields_under_deletes)} Run icekit compact, "
-            "which plans that rewrite, before "
-            "manifests or position deletes are rewritten."
+            "which plans that rewrite, before manifests or position deletes are rewritten."
         )
     if facts.contradictions:
-        is_cure = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
-        procedures = [name for name in procedures if is_cure and name == "rewrite_manifests"]
+        is_cured_by_rewrite = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
+        allowed_procedures = [
+            name
+            for name in allowed_procedures
+            if is_cured_by_rewrite and name == "rewrite_manifests"
+        ]
         case.notes.append(
             f"The metadata must be fixed first ({', '.join(facts.contradictions)}): follow these "
             "findings before all maintenance."
         )
     if facts.missing is None or not facts.missing.fails_scans:
-        return procedures, None
-    lost = next((f"{f.evidence}. " for f in case.findings if f.name == "missing_files"), "")
-    return (), f"{capitalized(lost)}Follow the finding missing_files before all maintenance."
+        return allowed_procedures, None
+    missing_files_text = next(
+        (f"{finding.evidence}. " for finding in case.findings if finding.name == "missing_files"),
+        "",
+    )
+    waiting_reason = (
+        f"{capitalized(missing_files_text)}Follow the finding missing_files before all maintenance."
+    )
+    return (), waiting_reason
 
 
-def _planned(case: _Case, procedure: str) -> list[Action]:
+def _planned_actions(case: _Case, procedure: str) -> list[Action]:
     """The actions of a procedure; none, and a note, if the engine cannot plan it for this table:
     the others do not depend on it.
     """
     try:
-        return _PLANNED[procedure](case)
+        return _ACTIONS_OF[procedure](case)
     except (EngineFailed, *engine_errors()) as error:  # type: ignore[misc]
-        case.refused.append(procedure)
+        case.refused_procedures.append(procedure)
         case.notes.append(f"{procedure} cannot run on this table: {reason(error)}.")
         return []
 
 
-def check_procedures(names: Sequence[str]) -> None:
+def check_procedures(procedures: Sequence[str]) -> None:
     """Raise :class:`~icekit.common.errors.ParameterError` for the name of an unknown procedure."""
-    for name in names:
-        require_known(name, PROCEDURES, "procedure")
+    for procedure in procedures:
+        require_known(procedure, PROCEDURES, "procedure")
 
 
-def _deletes(case: _Case) -> list[Action]:
+def _position_delete_actions(case: _Case) -> list[Action]:
     """Combine position delete files; on version 3 convert those of version 2 to deletion
     vectors.
     """
     facts = case.facts
     finding_names = sorted({"position_deletes", "v2_position_deletes"} & case.findings.names)
-    total = facts.total(Kind.POSITION_DELETES)
-    if not finding_names or not total.file_count:
+    delete_totals = facts.total(Kind.POSITION_DELETES)
+    if not finding_names or not delete_totals.file_count:
         return []
+    files_stay = count_with_verb(delete_totals.file_count, "position delete file", "stays", "stay")
     if facts.unapplied_in(DeleteState.REPLACED):
-        case.refused.extend(["rewrite_position_delete_files"] if case.are_named else [])
-        case.notes.append(
-            f"{count_with_verb(total.file_count, 'position delete file', 'stays', 'stay')}: beside them are "
-            "some that a deletion vector replaces, and rewrite_position_delete_files would merge "
-            "these too. icekit compact drops those first (finding replaced_deletes)."
+        case.leave_out(
+            "rewrite_position_delete_files",
+            f"{files_stay}: beside them are some that a deletion vector replaces, and "
+            "rewrite_position_delete_files would merge these too. icekit compact drops those first "
+            "(finding replaced_deletes).",
         )
         return []
-    if names := facts.fields_named_as_columns_of_position_deletes:
-        case.refused.extend(["rewrite_position_delete_files"] if case.are_named else [])
-        case.notes.append(
-            f"{count_with_verb(total.file_count, 'position delete file', 'stays', 'stay')}: Iceberg cannot "
-            "run rewrite_position_delete_files where a partition field has the name of a column of "
-            f"its table position_deletes ({', '.join(names)}). icekit compact removes these deletes "
-            "with the rows that they delete."
+    if clashing_fields := facts.fields_named_as_columns_of_position_deletes:
+        case.leave_out(
+            "rewrite_position_delete_files",
+            f"{files_stay}: Iceberg cannot run rewrite_position_delete_files where a partition "
+            "field has the name of a column of its table position_deletes "
+            f"({', '.join(clashing_fields)}). icekit compact removes these deletes with the rows "
+            "that they delete.",
         )
         return []
     if refusal := positions_refusal(facts.specs):
-        case.refused.extend(["rewrite_position_delete_files"] if case.are_named else [])
-        case.notes.append(
-            f"{count_with_verb(total.file_count, 'position delete file', 'stays', 'stay')}: {refusal}"
-        )
+        case.leave_out("rewrite_position_delete_files", f"{files_stay}: {refusal}")
         return []
-    converts = facts.format_version >= 3
-    delete_noun = (
+    writes_vectors = facts.format_version >= 3
+    benefit = (
         "version 3 replaces these delete files with one deletion vector per data file"
-        if converts
+        if writes_vectors
         else "a scan then opens fewer delete files"
     )
     (action,) = case.action(
         "rewrite_position_delete_files",
-        f"{', '.join(finding_names)}: {delete_noun}",
-        _combined_deletes(facts, converts),
-        options={"rewrite-all": "true"} if converts else {},
+        f"{', '.join(finding_names)}: {benefit}",
+        _combined_prediction(facts, writes_vectors),
+        options={"rewrite-all": "true"} if writes_vectors else {},
     )
     if case.lake is not None:
-        action = predicted_by_planner(case.lake, action)
-    p = action.prediction
-    if p.groups and (converts or p.files_out < p.files_in):
+        action = with_planner_prediction(case.lake, action)
+    prediction = action.prediction
+    if prediction.groups and (writes_vectors or prediction.files_out < prediction.files_in):
         return [action]
     case.notes.append(
-        f"{count_with_verb(total.file_count, 'position delete file', 'stays', 'stay')}: "
-        f"rewrite_position_delete_files combines {_MIN_DELETE_FILES} or more undersized ones of a "
-        "partition, and leaves at least one for each data file. A rewrite of their data files "
-        "removes them."
+        f"{files_stay}: rewrite_position_delete_files combines {_MIN_DELETE_FILES} or more "
+        "undersized ones of a partition, and leaves at least one for each data file. A rewrite of "
+        "their data files removes them."
     )
     return []
 
 
-def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
+def _combined_prediction(facts: TableFacts, writes_vectors: bool) -> Prediction:
     """The result of combining, from the rollup: the writer leaves a delete file for each data file,
     unless set to ``partition``.
     """
-    target = facts.int_setting("write.delete.target-file-size-bytes")
-    by_partition = (
+    target_bytes = facts.int_setting("write.delete.target-file-size-bytes")
+    is_by_partition = (
         facts.properties.get("write.delete.granularity", "file").lower() == "partition"
-        and not converts
+        and not writes_vectors
     )
-    data = {g.partition: g.file_count for g in facts.of_kind(Kind.DATA)}
-    files = total = out = groups = 0
-    for group in facts.of_kind(Kind.POSITION_DELETES):
-        if not converts and group.file_count < _MIN_DELETE_FILES:
+    data_files_by_partition = {
+        data_group.partition: data_group.file_count for data_group in facts.of_kind(Kind.DATA)
+    }
+    files_in = bytes_in = files_out = group_count = 0
+    for delete_group in facts.of_kind(Kind.POSITION_DELETES):
+        if not writes_vectors and delete_group.file_count < _MIN_DELETE_FILES:
             continue
-        files = files + group.file_count
-        total = total + group.size_in_bytes
-        groups = groups + 1
-        least = min(group.file_count, data.get(group.partition, group.file_count))
-        out += max(expected_files(group.size_in_bytes, target), 0 if by_partition else least)
+        files_in += delete_group.file_count
+        bytes_in += delete_group.size_in_bytes
+        group_count += 1
+        min_files_out = min(
+            delete_group.file_count,
+            data_files_by_partition.get(delete_group.partition, delete_group.file_count),
+        )
+        files_out += max(
+            expected_files(delete_group.size_in_bytes, target_bytes),
+            0 if is_by_partition else min_files_out,
+        )
     return Prediction(
-        files,
-        total,
-        out,
-        total,
-        groups=groups,
-        file_opens_saved=max(files - out, 0),
+        files_in,
+        bytes_in,
+        files_out,
+        bytes_in,
+        groups=group_count,
+        file_opens_saved=max(files_in - files_out, 0),
         unit="delete file",
     )
 
 
-def _manifests(case: _Case) -> list[Action]:
+def _manifest_actions(case: _Case) -> list[Action]:
     """Rewrite manifests, spec by spec, clustered by the columns that queries filter by."""
     facts = case.facts
     actions = []
     refusals = []
-    for of_spec, files_in, files_out, saved, asked in manifest_rewrites(facts, case.findings):
-        if refusal := manifest_refusal(facts.specs, facts.columns, of_spec.spec_id):
+    for rewrite in manifest_rewrites(facts, case.findings):
+        spec_id = rewrite.spec_manifests.spec_id
+        if refusal := manifest_refusal(facts.specs, facts.columns, spec_id):
             refusals.append(refusal)
             continue
-        total = of_spec.size_in_bytes
-        cluster_fields = cluster_by(facts.spec(of_spec.spec_id), facts.filter_columns)
-        order = (
-            f", clustered by {', '.join(cluster_fields)}, because queries filter by "
-            f"{', '.join(facts.filter_columns)}"
-        )
+        why = f"{', '.join(rewrite.finding_names)} of spec {spec_id}: no data file is touched"
+        arguments: dict[str, int | tuple[str, ...]] = {"spec_id": spec_id}
+        cluster_fields = cluster_by(facts.spec(spec_id), facts.filter_columns)
+        if cluster_fields:
+            why += (
+                f", clustered by {', '.join(cluster_fields)}, because queries filter by "
+                f"{', '.join(facts.filter_columns)}"
+            )
+            arguments["sort_by"] = cluster_fields
         actions += case.action(
             "rewrite_manifests",
-            f"{', '.join(asked)} of spec {of_spec.spec_id}: no data file is touched"
-            + (order if cluster_fields else ""),
+            why,
             Prediction(
-                files_in,
-                total,
-                files_out,
-                total,
+                files_in=rewrite.count_before,
+                bytes_in=rewrite.spec_manifests.size_in_bytes,
+                files_out=rewrite.count_after,
+                bytes_out=rewrite.spec_manifests.size_in_bytes,
                 groups=1,
-                file_opens_saved=saved,
+                file_opens_saved=rewrite.opens_saved,
                 source="metadata",
                 unit="manifest",
             ),
-            arguments={"spec_id": of_spec.spec_id}
-            | ({"sort_by": cluster_fields} if cluster_fields else {}),
+            arguments=arguments,
         )
-    if refusals and not actions:
-        case.refused.extend(["rewrite_manifests"] if case.are_named else [])
+    if refusals and not actions and case.has_named_procedures:
+        case.refused_procedures.append("rewrite_manifests")
     case.notes.extend(dict.fromkeys(refusals))
     return actions
 
@@ -336,70 +370,78 @@ def cluster_by(spec: PartitionSpec, filter_columns: Sequence[str]) -> tuple[str,
     Empty if no filter is known to use any: Iceberg then clusters by all, in their order. Passed
     as ``sort_by`` of ``rewrite_manifests`` (new in 1.12), which accepts any of the spec's fields.
     """
-    fields = [f for f in spec.fields if f.transform != "void"]
-    field_names = [f.name for column in filter_columns for f in fields if f.source == column]
+    clusterable_fields = [field for field in spec.fields if field.transform != "void"]
+    filtered_names = [
+        field.name
+        for column in filter_columns
+        for field in clusterable_fields
+        if field.source == column
+    ]
     # The engine parses a name as a path into a struct; it may not find a name with special
     # characters.
-    if not field_names or not all(f.name.replace("_", "a").isalnum() for f in fields):
+    if not filtered_names or not all(
+        field.name.replace("_", "a").isalnum() for field in clusterable_fields
+    ):
         return ()
-    return tuple(dict.fromkeys([*field_names, *(f.name for f in fields)]))
+    return tuple(dict.fromkeys([*filtered_names, *(field.name for field in clusterable_fields)]))
 
 
-def _expiry(case: _Case) -> list[Action]:
+def _expiry_actions(case: _Case) -> list[Action]:
     """Expire snapshots beyond the retention, if a person states one or snapshots pile up; never the
     current one.
     """
-    is_piling = "snapshots_piling_up" in case.findings.names
-    if not is_piling and not case.retention.is_stated:
+    has_pile_finding = "snapshots_piling_up" in case.findings.names
+    if not has_pile_finding and not case.retention.is_stated:
         return []
-    what = "Snapshots pile up" if is_piling else "You gave a retention"
+    occasion = "Snapshots pile up" if has_pile_finding else "You gave a retention"
     if not case.facts.is_setting_true("gc.enabled"):
         case.notes.append(
-            f"{what}, but gc.enabled=false: nothing may expire, because another table may share "
-            "the files."
+            f"{occasion}, but gc.enabled=false: nothing may expire, because another table may "
+            "share the files."
         )
         return []
-    expiring = expiry(case.metadata, case.retention, case.now)
-    if expiring.conflict is not None:
-        case.notes.append(f"{what}, but nothing may expire. {expiring.conflict}")
-        case.refused.append("expire_snapshots")
+    computed_expiry = expiry(case.metadata, case.retention, case.now)
+    if computed_expiry.conflict is not None:
+        case.notes.append(f"{occasion}, but nothing may expire. {computed_expiry.conflict}")
+        case.refused_procedures.append("expire_snapshots")
         return []
-    kept_count = expiring.snapshots.remaining_ids
-    expired = expiring.snapshots.expired_ids
-    summary = expiring.summary
+    remaining_ids = computed_expiry.snapshots.remaining_ids
+    expired_ids = computed_expiry.snapshots.expired_ids
+    expiry_summary = computed_expiry.summary
     # What nobody may miss is said first.
-    stays = "".join(f" {capitalized(sentence)}." for sentence in summary.staying_sentences)
-    if not expired:
+    staying_text = "".join(
+        f" {capitalized(sentence)}." for sentence in expiry_summary.staying_sentences
+    )
+    if not expired_ids:
         case.notes.append(
-            f"{what}, but no snapshot would expire: each is younger than "
-            f"{time_text(int(expiring.older_than.timestamp() * 1000))}, among the last "
-            f"{expiring.retain_last:,}, held by a branch or tag, or needed by a writer or a staged "
-            f"write.{stays} If you need less history, lower --keep or --keep-last, or drop refs. "
-            "Snapshots younger than one hour never expire."
+            f"{occasion}, but no snapshot would expire: each is younger than "
+            f"{time_text(int(computed_expiry.older_than.timestamp() * 1000))}, among the last "
+            f"{computed_expiry.retain_last:,}, held by a branch or tag, or needed by a writer or a "
+            f"staged write.{staying_text} If you need less history, lower --keep or --keep-last, or "
+            "drop refs. Snapshots younger than one hour never expire."
         )
         return []
-    reason = "snapshots_piling_up" if is_piling else "the retention that you state"
+    expiry_reason = "snapshots_piling_up" if has_pile_finding else "the retention that you state"
     return case.action(
         "expire_snapshots",
-        f"{reason}. Removed for good: {'; '.join(summary.removal_sentences)}. The others are "
-        "young, among the last "
-        f"{expiring.retain_last:,}, or protected by "
-        f"{', '.join(expiring.snapshots.remaining_refs)}.{stays}",
+        f"{expiry_reason}. Removed for good: {'; '.join(expiry_summary.removal_sentences)}. The "
+        f"others are young, among the last {computed_expiry.retain_last:,}, or protected by "
+        f"{', '.join(computed_expiry.snapshots.remaining_refs)}.{staying_text}",
         Prediction(
-            len(expired) + len(kept_count),
-            files_out=len(kept_count),
+            len(expired_ids) + len(remaining_ids),
+            files_out=len(remaining_ids),
             groups=1,
             source="metadata",
             unit="snapshot",
         ),
-        arguments={"retain_last": expiring.retain_last, "stream_results": True},
-        older_than=expiring.older_than,
+        arguments={"retain_last": computed_expiry.retain_last, "stream_results": True},
+        older_than=computed_expiry.older_than,
         retention=case.retention,
-        expiry=summary,
+        expiry=expiry_summary,
     )
 
 
-def _orphans(case: _Case, *, is_named: bool) -> list[Action]:
+def _orphan_actions(case: _Case, *, is_named: bool) -> list[Action]:
     """Remove listed orphan files if a new listing agrees, only if requested by name, and if no
     other table shares the location.
     """
@@ -427,15 +469,16 @@ def _orphans(case: _Case, *, is_named: bool) -> list[Action]:
     elif not facts.is_setting_true("gc.enabled"):
         note = "Orphan files were listed, but gc.enabled=false: another table may use them."
     else:
-        return _removal(case, storage)
+        return _orphan_removal(case, storage)
     if note:
         case.notes.append(note)
     if is_refused:
-        case.refused.append("remove_orphan_files")
+        case.refused_procedures.append("remove_orphan_files")
     return []
 
 
-def _removal(case: _Case, storage: StorageFacts) -> list[Action]:
+def _orphan_removal(case: _Case, storage: StorageFacts) -> list[Action]:
+    """The action that removes the listed orphan files."""
     facts = case.facts
     older_than = utc_time(storage.older_than_ms)
     if case.now - older_than < ORPHAN_AGE:
@@ -450,12 +493,12 @@ def _removal(case: _Case, storage: StorageFacts) -> list[Action]:
         for key, value in orphan_arguments(display_name(facts.table), facts.location).items()
         if key not in {"table", "dry_run"}
     }
-    examples = f", such as {', '.join(storage.examples[:3])}" if storage.examples else ""
+    examples_text = f", such as {', '.join(storage.examples[:3])}" if storage.examples else ""
     return case.action(
         "remove_orphan_files",
         f"orphan_files: {storage.summary} that no snapshot names, older than "
-        f"{time_text(storage.older_than_ms)}{examples}; before it removes any, icekit lists them "
-        "again and looks them up among the files that this table and every other table of the "
+        f"{time_text(storage.older_than_ms)}{examples_text}; before it removes any, icekit lists "
+        "them again and looks them up among the files that this table and every other table of the "
         "catalog name. No other table of this catalog is at the location; make sure that no table "
         "of another catalog has files there",
         Prediction(storage.orphan_count, groups=1, source="metadata", unit="orphan"),
@@ -464,14 +507,14 @@ def _removal(case: _Case, storage: StorageFacts) -> list[Action]:
     )
 
 
-_PLANNED: Mapping[str, Callable[[_Case], list[Action]]] = {
-    "rewrite_position_delete_files": _deletes,
-    "rewrite_manifests": _manifests,
-    "expire_snapshots": _expiry,
+_ACTIONS_OF: Mapping[str, Callable[[_Case], list[Action]]] = {
+    "rewrite_position_delete_files": _position_delete_actions,
+    "rewrite_manifests": _manifest_actions,
+    "expire_snapshots": _expiry_actions,
 }
 
 
-def predicted_by_planner(lake: Lake, action: Action) -> Action:
+def with_planner_prediction(lake: Lake, action: Action) -> Action:
     """The rewrite of position delete files with the engine's prediction instead of the estimate;
     unchanged without a bridge.
     """
@@ -480,15 +523,16 @@ def predicted_by_planner(lake: Lake, action: Action) -> Action:
     planned_rewrite = ask_planner(lake.spark, action)
     estimate = action.prediction
     # The planner counts by size. Spark's writer leaves a file for each data file.
-    share = planned_rewrite.files_in / max(1, estimate.files_in)
-    out = min(
-        planned_rewrite.files_in, max(planned_rewrite.files_out, round(estimate.files_out * share))
+    planned_share = planned_rewrite.files_in / max(1, estimate.files_in)
+    files_out = min(
+        planned_rewrite.files_in,
+        max(planned_rewrite.files_out, round(estimate.files_out * planned_share)),
     )
     prediction = planner_prediction(
         estimate,
         planned_rewrite,
-        out,
-        file_opens_saved=max(planned_rewrite.files_in - out, 0),
+        files_out,
+        file_opens_saved=max(planned_rewrite.files_in - files_out, 0),
         # Positions of data files that are gone are dropped, and only a read of the delete files
         # tells which those are.
         certainty=Certainty.AT_MOST,

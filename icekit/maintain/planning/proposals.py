@@ -88,8 +88,8 @@ class Proposal:
     @property
     def gain_and_share(self) -> str:
         """The gain, with its share of a full scan's cost."""
-        share = f", {percent(self.share)} of a full scan's cost" if self.share else ""
-        return f"{self.gain}{share}"
+        share_text = f", {percent(self.share)} of a full scan's cost" if self.share else ""
+        return f"{self.gain}{share_text}"
 
 
 @frozen
@@ -138,15 +138,15 @@ class Proposals(Shown):
             Sentence(self.verdict, is_strong=True),
             *(
                 Item(
-                    f"{number}  {p.kind}: {_titles(p.findings)}",
-                    [("gain", p.gain_and_share), ("cost", p.costs)],
-                    [p.command],
+                    f"{number}  {proposal.kind}: {_titles(proposal.findings)}",
+                    [("gain", proposal.gain_and_share), ("cost", proposal.costs)],
+                    [proposal.command],
                 )
-                for number, p in enumerate(self.proposals, 1)
+                for number, proposal in enumerate(self.proposals, 1)
             ),
             *(
-                Item(f"By hand: {_titles([each.finding])}: {each.remedy}", (), each.sql)
-                for each in self.by_hand
+                Item(f"By hand: {_titles([finding.finding])}: {finding.remedy}", (), finding.sql)
+                for finding in self.by_hand
             ),
             *map(Sentence, self.notes),
         ]
@@ -166,32 +166,41 @@ def verdict(
     if is_healthy:
         return f"{table} is healthy: nothing to do."
     if not proposals:
-        reason = (waits or "no command helps now").rstrip(".")
+        waiting_reason = (waits or "no command helps now").rstrip(".")
         by_hand_text = (
             f"; {count(len(by_hand), 'finding')} to fix by hand, see below" if by_hand else ""
         )
-        return f"{table}: {reason}{by_hand_text}."
-    critical = [f.title for f in by_hand if f.severity is Severity.CRITICAL]
-    first = f"critical, to fix by hand first: {', '.join(critical)}; then " if critical else ""
-    best = max(proposals, key=lambda p: p.share or 0)
-    gains = (
-        f"; {best.kind} saves most: {percent(best.share)} of a full scan's cost"
-        if best.share
+        return f"{table}: {waiting_reason}{by_hand_text}."
+    critical_titles = [
+        finding.title for finding in by_hand if finding.severity is Severity.CRITICAL
+    ]
+    critical_text = (
+        f"critical, to fix by hand first: {', '.join(critical_titles)}; then "
+        if critical_titles
         else ""
     )
-    actions = count(len(proposals), "action is", "actions are")
-    return f"{table}: {first}{actions} worthwhile{gains}. {waits or ''}".rstrip()
+    best_proposal = max(proposals, key=lambda proposal: proposal.share or 0)
+    best_share_text = (
+        f"; {best_proposal.kind} saves most: {percent(best_proposal.share)} of a full scan's cost"
+        if best_proposal.share
+        else ""
+    )
+    actions_text = count(len(proposals), "action is", "actions are")
+    summary = f"{table}: {critical_text}{actions_text} worthwhile{best_share_text}."
+    return f"{summary} {waits}" if waits else summary
 
 
 @frozen
 class _Case:
-    """The input for each kind of work; ``options`` go to commands, ``notes`` are collected."""
+    """What each kind of work is planned from; ``command_options`` go to commands, ``notes`` are
+    collected.
+    """
 
     lake: Lake
     facts: TableFacts
     findings: Findings
     savings: Savings
-    options: str
+    command_options: str
     notes: list[str] = field(default_factory=list)
 
 
@@ -203,69 +212,79 @@ def propose(
     thresholds: Thresholds | None = None,
     executor: Executor | str = "",
     policy: CompactionPolicy | None = None,
-    options: str = "",
+    command_options: str = "",
 ) -> Proposals:
     """Plan everything that findings ask for, from one observation: conversion, compaction,
     maintenance, settings.
 
     The compaction resolves equality deletes; they are converted only if it leaves their partitions
     alone and Spark's own read may not fit the heap of the ``executor`` (default: the session's).
-    The compaction has the options of ``policy``. ``options`` are added to the commands of compact and
-    maintain, so that they see the same findings. Figures are those of the metadata; the engine's
-    planner is asked by the commands themselves. Starts Spark only for equality deletes, writes
-    nothing, and raises the errors of :mod:`icekit.common.errors`.
+    The compaction has the options of ``policy``. ``command_options`` are added to the commands of
+    compact and maintain, so that they see the same findings. Figures are those of the metadata; the
+    engine's planner is asked by the commands themselves. Starts Spark only for equality deletes,
+    writes nothing, and raises the errors of :mod:`icekit.common.errors`.
     """
-    limits = thresholds or Thresholds()
+    thresholds_or_default = thresholds or Thresholds()
     if findings is None:
-        findings = diagnose(facts, limits, session_conf=lake.session_conf())
+        findings = diagnose(facts, thresholds_or_default, session_conf=lake.session_conf())
     policy = policy or CompactionPolicy()
-    compaction_findings = findings_of(policy, facts, findings, limits)
-    savings = savings_of(facts, compaction_findings, limits, policy)
-    case = _Case(lake, facts, findings, savings, options)
+    compaction_findings = findings_of(policy, facts, findings, thresholds_or_default)
+    savings = savings_of(facts, compaction_findings, thresholds_or_default, policy)
+    case = _Case(lake, facts, findings, savings, command_options)
     proposals: list[Proposal] = []
-    forecast = compaction = None
+    forecast = compaction_plan = None
     if "equality_deletes" in findings.names and not facts.is_unreadable:
         forecast = forecast_facts(lake, facts, executor)
-        case.notes.append(_sentence(forecast))
+        case.notes.append(_heap_sentence(forecast))
     if not facts.contradictions and not facts.unsupported_columns:
         speed = None
         if policy.budget_minutes is not None:
             from icekit.maintain.planning.table_plan import past_speed
 
             speed = past_speed(None, display_name(lake.sql_name(facts.table)))
-        recent = _recent(case, policy)
-        compaction = plan(facts, findings, policy, thresholds=limits, recent=recent, speed=speed)
-    if forecast and forecast.verdict != "fits" and not (compaction and compaction.actions):
-        proposals += _conversion(case, forecast)
-    if compaction:
-        proposals += _compaction(case, compaction, compaction_findings, policy)
-    before = len(case.notes)
-    proposals += _maintenance(case)
+        recent = _recent_partitions(case, policy)
+        compaction_plan = plan(
+            facts, findings, policy, thresholds=thresholds_or_default, recent=recent, speed=speed
+        )
+    if (
+        forecast
+        and forecast.verdict != "fits"
+        and not (compaction_plan and compaction_plan.actions)
+    ):
+        proposals += _conversion_proposals(case, forecast)
+    if compaction_plan:
+        proposals += _compaction_proposals(case, compaction_plan, compaction_findings, policy)
+    note_count = len(case.notes)
+    proposals += _maintenance_proposals(case)
     # Findings that compact or maintain leave alone are in a note.
-    explained = (COMPACTED if compaction else frozenset()) | (
-        MAINTAINED.keys() if len(case.notes) > before else frozenset()
+    explained_findings = (COMPACTED if compaction_plan else frozenset()) | (
+        MAINTAINED.keys() if len(case.notes) > note_count else frozenset()
     )
     if not facts.unsupported_columns:
-        proposals += _settings(facts, findings)
-    waits = compaction.waits if compaction else None
-    planned_findings = explained.union(*(p.findings for p in proposals))
-    by_hand = [f for f in findings if f.name not in planned_findings]
+        proposals += _tune_proposals(facts, findings)
+    waiting_reason = compaction_plan.waits if compaction_plan else None
+    planned_findings = explained_findings.union(*(proposal.findings for proposal in proposals))
+    by_hand = [finding for finding in findings if finding.name not in planned_findings]
     return Proposals(
         catalog=facts.catalog,
         table=facts.name,
         verdict=verdict(
-            facts.name, proposals, by_hand, is_healthy=not (findings or proposals), waits=waits
+            facts.name,
+            proposals,
+            by_hand,
+            is_healthy=not (findings or proposals),
+            waits=waiting_reason,
         ),
-        file_opens=case.savings.opens,
-        delete_rows=case.savings.delete_rows,
-        manifests=case.savings.manifests,
+        file_opens=case.savings.scan_opens,
+        delete_rows=case.savings.scan_delete_rows,
+        manifests=case.savings.scan_manifests,
         proposals=tuple(proposals),
         by_hand=tuple(map(ByHand.of, by_hand)),
         notes=tuple(case.notes),
     )
 
 
-def _sentence(forecast: HeapForecast) -> str:
+def _heap_sentence(forecast: HeapForecast) -> str:
     return (
         f"Equality deletes: an executor has {size(forecast.executor.heap_bytes)} of heap; to read "
         f"or rewrite the table, Spark itself needs about {size(forecast.needed_bytes)} "
@@ -273,31 +292,31 @@ def _sentence(forecast: HeapForecast) -> str:
     )
 
 
-def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
+def _conversion_proposals(case: _Case, forecast: HeapForecast) -> list[Proposal]:
     try:
-        conversion = plan_conversion(case.lake, case.facts.table)
+        conversion_plan = plan_conversion(case.lake, case.facts.table)
     except (ClassicSessionRequired, ConversionRefused) as refused:
         case.notes.append(f"The equality deletes cannot be converted: {refused}")
         return []
-    if not conversion.actions:
+    if not conversion_plan.actions:
         return []
-    total = conversion.prediction
+    prediction = conversion_plan.prediction
     return [
         Proposal(
             "convert",
             ("equality_deletes",),
             f"{count(forecast.delete_record_count, 'equality delete record')} in "
-            f"{count_with_verb(total.files_in, 'file', 'becomes', 'become')} position deletes, so that reading and "
-            "rewriting the table need little heap",
-            f"{size(total.bytes_in)} to read{total.duration_suffix}",
-            conversion.command_with(),
+            f"{count_with_verb(prediction.files_in, 'file', 'becomes', 'become')} position deletes, "
+            "so that reading and rewriting the table need little heap",
+            f"{size(prediction.bytes_in)} to read{prediction.duration_suffix}",
+            conversion_plan.command_with(),
             delete_rows_gone=0,
-            seconds=total.seconds,
+            seconds=prediction.seconds,
         )
     ]
 
 
-def _recent(case: _Case, policy: CompactionPolicy) -> Iterable[Partition]:
+def _recent_partitions(case: _Case, policy: CompactionPolicy) -> Iterable[Partition]:
     """The partitions written within the policy's time."""
     facts = case.facts
     if policy.leave_alone_minutes is None:
@@ -309,121 +328,138 @@ def _recent(case: _Case, policy: CompactionPolicy) -> Iterable[Partition]:
     )
 
 
-def _compaction(
-    case: _Case, compaction: Plan, findings: Findings, policy: CompactionPolicy
+def _compaction_proposals(
+    case: _Case, compaction_plan: Plan, findings: Findings, policy: CompactionPolicy
 ) -> list[Proposal]:
-    if compaction.waits is None:
+    if compaction_plan.waits is None:
         case.notes.extend(
-            f"Skipped by compact: {a.count_and_reason}." for a in compaction.left_alone
+            f"Skipped by compact: {a.count_and_reason}." for a in compaction_plan.left_alone
         )
-        if not policy.leave_alone and any(a.is_recent for a in compaction.left_alone):
+        if not policy.leave_alone and any(a.is_recent for a in compaction_plan.left_alone):
             case.notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
-    if not compaction.actions:
-        case.notes.extend(compaction.notes)
+    if not compaction_plan.actions:
+        case.notes.extend(compaction_plan.notes)
         return []
     savings = case.savings
-    total = compaction.prediction
-    opens = max(total.file_opens_saved, 0)
-    dropped = sum(
-        a.prediction.delete_files_removed for a in compaction.actions if a.only_drops_deletes
+    prediction = compaction_plan.prediction
+    opens_saved = max(prediction.file_opens_saved, 0)
+    dropped_count = sum(
+        a.prediction.delete_files_removed for a in compaction_plan.actions if a.only_drops_deletes
     )
-    gains = {
-        f"of {count(savings.opens, 'file open')} of a full scan saved": opens,
-        "dangling delete files removed": dropped,
-        f"of {count(savings.delete_rows, 'delete record')} no longer applied": savings.delete_rows_gone,
+    delete_records = count(savings.scan_delete_rows, "delete record")
+    gain_counts = {
+        f"of {count(savings.scan_opens, 'file open')} of a full scan saved": opens_saved,
+        "dangling delete files removed": dropped_count,
+        f"of {delete_records} no longer applied": savings.delete_rows_gone,
     }
-    gained = ", ".join(f"{number:,} {what}" for what, number in gains.items() if number)
+    gain_text = ", ".join(
+        f"{gain_count:,} {gain_words}"
+        for gain_words, gain_count in gain_counts.items()
+        if gain_count
+    )
+    if gain_text:
+        gain_text = f"{prediction.certainty.number_prefix}{gain_text}"
+    else:
+        files_become = count_with_verb(prediction.files_in, "file", "becomes", "become")
+        gain_text = f"{files_become} {prediction.files_out:,}: filters can skip more"
     return [
         Proposal(
             "compact",
-            tuple(f.name for f in findings if f.name in COMPACTED),
-            f"{total.certainty.number_prefix}{gained}"
-            if gained
-            else f"{count_with_verb(total.files_in, 'file', 'becomes', 'become')} {total.files_out:,}: filters can skip more",
-            f"{size(total.bytes_in)} to rewrite{total.duration_suffix}",
-            _command(
-                compaction,
+            tuple(finding.name for finding in findings if finding.name in COMPACTED),
+            gain_text,
+            f"{size(prediction.bytes_in)} to rewrite{prediction.duration_suffix}",
+            _command_text(
+                compaction_plan,
                 "--trial",
-                case.options,
+                case.command_options,
                 shlex.join(policy.words(CompactionPolicy)),
             ),
-            file_opens_saved=opens,
+            file_opens_saved=opens_saved,
             delete_rows_gone=savings.delete_rows_gone,
-            rewrite_bytes=total.bytes_in,
-            seconds=total.seconds,
+            rewrite_bytes=prediction.bytes_in,
+            seconds=prediction.seconds,
             share=savings.share_of(
-                opens * open_file_cost(case.facts) + max(total.bytes_in - total.bytes_out, 0)
+                opens_saved * open_file_cost(case.facts)
+                + max(prediction.bytes_in - prediction.bytes_out, 0)
             ),
         )
     ]
 
 
-def _maintenance(case: _Case) -> list[Proposal]:
+def _maintenance_proposals(case: _Case) -> list[Proposal]:
     facts = case.facts
     findings = case.findings
     if facts.ref or not MAINTAINED.keys() & findings.names:
         return []
     metadata = head(case.lake, facts.table).metadata
     now = dt.datetime.now(dt.UTC)
-    maintenance = plan_maintenance(facts, findings, metadata=metadata, now=now)
-    if maintenance.refused or not maintenance.actions:
-        case.notes.extend(maintenance.notes)
-    if not maintenance.actions:
+    maintenance_plan = plan_maintenance(facts, findings, metadata=metadata, now=now)
+    if maintenance_plan.refused or not maintenance_plan.actions:
+        case.notes.extend(maintenance_plan.notes)
+    if not maintenance_plan.actions:
         return []
-    expiries = [action.expiry for action in maintenance.actions if action.expiry is not None]
+    expiries = [action.expiry for action in maintenance_plan.actions if action.expiry is not None]
     case.notes.extend(
-        f"{capitalized(stay)}." for each in expiries for stay in each.staying_sentences
+        f"{capitalized(sentence)}." for expiry in expiries for sentence in expiry.staying_sentences
     )
-    predictions = [action.prediction for action in maintenance.actions]
-    change = {p.unit: total_of(predictions, p.unit) for p in predictions}
-    opens = sum(p.file_opens_saved for p in change.values())
-    rewritten = sum(p.bytes_in for p in change.values())
-    planned_procedures = {action.procedure for action in maintenance.actions}
-    travel = "; no more time travel to expired snapshots" if "snapshot" in change else ""
+    predictions = [action.prediction for action in maintenance_plan.actions]
+    totals_by_unit = {
+        prediction.unit: total_of(predictions, prediction.unit) for prediction in predictions
+    }
+    opens_saved = sum(prediction.file_opens_saved for prediction in totals_by_unit.values())
+    rewritten_bytes = sum(prediction.bytes_in for prediction in totals_by_unit.values())
+    planned_procedures = {action.procedure for action in maintenance_plan.actions}
+    time_travel_text = (
+        "; no more time travel to expired snapshots" if "snapshot" in totals_by_unit else ""
+    )
     return [
         Proposal(
             "maintain",
-            tuple(f.name for f in findings if MAINTAINED.get(f.name) in planned_procedures),
-            ", ".join(p.change_text for p in change.values()),
-            f"{size(rewritten)} to rewrite{travel}",
-            _command(maintenance, case.options),
+            tuple(
+                finding.name
+                for finding in findings
+                if MAINTAINED.get(finding.name) in planned_procedures
+            ),
+            ", ".join(prediction.change_text for prediction in totals_by_unit.values()),
+            f"{size(rewritten_bytes)} to rewrite{time_travel_text}",
+            _command_text(maintenance_plan, case.command_options),
             manifests_gone=total_of(predictions, "manifest").file_opens_saved,
-            rewrite_bytes=rewritten,
-            share=case.savings.share_of(opens * open_file_cost(facts)),
+            rewrite_bytes=rewritten_bytes,
+            share=case.savings.share_of(opens_saved * open_file_cost(facts)),
         )
     ]
 
 
-def _settings(facts: TableFacts, findings: Findings) -> list[Proposal]:
+def _tune_proposals(facts: TableFacts, findings: Findings) -> list[Proposal]:
     """A tune question for each setting that findings ask for, the most serious finding first."""
-    findings_by_setting: dict[str, list[str]] = {}
+    names_by_question: dict[str, list[str]] = {}
     for finding in findings:
         if (question := TUNED.get(finding.name)) is not None:
-            findings_by_setting.setdefault(question, []).append(finding.name)
+            names_by_question.setdefault(question, []).append(finding.name)
     return [
         Proposal(
             "tune",
-            tuple(names),
+            tuple(finding_names),
             "finds the setting that prevents these findings",
             "one trial on a clone or a sample; no setting changes",
             command_line(f"tune {question}", facts.catalog, facts.name)
-            + (_lookups(facts) if question in _FILTERED else ""),
+            + (_lookup_options(facts) if question in _FILTERED else ""),
         )
-        for question, names in findings_by_setting.items()
+        for question, finding_names in names_by_question.items()
     ]
 
 
-def _lookups(facts: TableFacts) -> str:
+def _lookup_options(facts: TableFacts) -> str:
     """The filter columns as options, unless the table declares these itself."""
     if list(facts.filter_columns) == declared_filter_columns(facts.properties):
         return ""
-    lookups = (lookup_of(facts.by_name[name]) for name in facts.filter_columns)
-    return "".join(f" --filter {shlex.quote(lookup)}" for lookup in lookups if lookup)
+    lookup_texts = (lookup_of(facts.by_name[column_name]) for column_name in facts.filter_columns)
+    return "".join(f" --filter {shlex.quote(lookup)}" for lookup in lookup_texts if lookup)
 
 
-def _command(plan: Plan, *options: str) -> str:
+def _command_text(plan: Plan, *options: str) -> str:
     return " ".join(filter(None, [plan.command_with(), *options]))
 
 
-def _titles(names: Sequence[str]) -> str:
-    return ", ".join(name.replace("_", " ") for name in names)
+def _titles(finding_names: Sequence[str]) -> str:
+    return ", ".join(name.replace("_", " ") for name in finding_names)

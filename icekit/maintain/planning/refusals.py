@@ -1,5 +1,5 @@
-"""Say which of Iceberg's own procedures cannot run on a table because the column of a partition field
-was dropped, and what to do then.
+"""Say which of Iceberg's own procedures cannot run on a table because the column of a partition
+field was dropped, and what to do then.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,19 +22,19 @@ def manifest_refusal(
 
     It reads their entries from a metadata table, and needs the field of each partition value there.
     """
-    fields = [field for spec in specs if spec.spec_id == spec_id for field in spec.fields]
-    if dropped_fields := [field.name for field in fields if field.source is None]:
+    spec_fields = [field for spec in specs if spec.spec_id == spec_id for field in spec.fields]
+    if dropped_names := [field.name for field in spec_fields if field.source is None]:
         return (
             f"Iceberg cannot rewrite the manifests of partition spec {spec_id}, because the column "
-            f"of partition field {quoted_field_names(dropped_fields)} was dropped. A rewrite of "
+            f"of partition field {quoted_field_names(dropped_names)} was dropped. A rewrite of "
             "all data files into the current spec removes these manifests (rewrite_data_files with "
             "rewrite-all)."
         )
-    if hiding := fields_blocking_files_table(specs, columns):
+    if blocking_fields := fields_blocking_files_table(specs, columns):
         return (
             "Iceberg cannot rewrite the manifests, because it cannot read the table's metadata "
-            f"tables: the column of partition field {quoted_field_names(hiding)} was dropped. "
-            f"{ADD_A_FIELD}."
+            f"tables: the column of partition field {quoted_field_names(blocking_fields)} was "
+            f"dropped. {ADD_A_FIELD}."
         )
     return ""
 
@@ -43,10 +43,10 @@ def positions_refusal(specs: Iterable[PartitionSpec]) -> str:
     """Why Iceberg (1.12) cannot rewrite position delete files, and what to do, as sentences; empty
     if it can.
     """
-    fields = fields_blocking_position_deletes(specs)
-    if not fields:
+    blocking_fields = fields_blocking_position_deletes(specs)
+    if not blocking_fields:
         return ""
     return (
-        f"{unreadable_position_deletes_reason(fields)}. icekit compact removes these deletes with "
-        "the rows that they delete."
+        f"{unreadable_position_deletes_reason(blocking_fields)}. icekit compact removes these "
+        "deletes with the rows that they delete."
     )

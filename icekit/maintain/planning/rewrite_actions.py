@@ -49,35 +49,37 @@ def parallelism(
     bytes_in: int,
     group_count: int,
     *,
-    sorting: bool,
-    whole: bool = False,
+    is_sorting: bool,
+    is_whole: bool = False,
 ) -> Iterator[Explained]:
     """Options of ``rewrite_data_files`` for a cluster and the plan's sizes, each with its reason.
 
-    ``whole`` is for rewrites of every file of a partition. Those keep the engine's largest
+    ``is_whole`` is for rewrites of every file of a partition. Those keep the engine's largest
     group: only when all groups of a partition are done can a resumed run see which files are done,
     so it would rewrite a partition of several groups twice.
     """
     groups = max(group_count, 1)
     # Groups: enough at once that no core waits for the last task of another group.
     tasks_per_group = max(1, math.ceil(bytes_in / groups / target_bytes))
-    at_once = min(groups, max(1, math.ceil(2 * cluster.cores / tasks_per_group)), 4 * cluster.cores)
+    concurrent_groups = min(
+        groups, max(1, math.ceil(2 * cluster.cores / tasks_per_group)), 4 * cluster.cores
+    )
     yield Explained(
         "max-concurrent-file-group-rewrites",
-        str(at_once),
+        str(concurrent_groups),
         f"{cluster.source}; a group has {count(tasks_per_group, 'task')} on average, so that "
-        f"{count(at_once, 'group')} at once can keep the cores busy",
+        f"{count(concurrent_groups, 'group')} at once can keep the cores busy",
     )
-    if sorting:
-        rows = target_bytes * _ROWS_PER_FILE_BYTES
-        memory = cluster.executor.task_memory_bytes
+    if is_sorting:
+        row_bytes = target_bytes * _ROWS_PER_FILE_BYTES
+        task_memory_bytes = cluster.executor.task_memory_bytes
         yield Explained(
             "shuffle-partitions-per-file",
-            str(max(1, math.ceil(rows / memory))),
-            f"a file of {size(target_bytes)} is about {size(rows)} of rows, and a task may use "
-            f"{size(memory)}",
+            str(max(1, math.ceil(row_bytes / task_memory_bytes))),
+            f"a file of {size(target_bytes)} is about {size(row_bytes)} of rows, and a task may use "
+            f"{size(task_memory_bytes)}",
         )
-    elif not whole:
+    elif not is_whole:
         # A failure loses one group; small groups lose little, and still give every core a few
         # tasks.
         yield Explained(
@@ -95,19 +97,17 @@ def parallelism(
 
 
 @frozen
-class Rewriting:
-    """The inputs that all rewrites of a plan share; ``parallel`` are the options that fit them to
-    the cluster.
-    """
+class RewriteInputs:
+    """What all rewrites of a plan share; ``parallel_options`` fit them to the cluster."""
 
     facts: TableFacts
-    limits: Thresholds
+    thresholds: Thresholds
     order: RewriteOrder
-    parallel: Mapping[str, str]
+    parallel_options: Mapping[str, str]
 
 
 def rewrite_action(
-    shared: Rewriting,
+    inputs: RewriteInputs,
     action_id: str,
     batch: Sequence[Candidate],
     earlier_actions: Sequence[Action] = (),
@@ -115,92 +115,97 @@ def rewrite_action(
     """One rewrite of the partitions of similar candidates; its prediction is their sum, until the
     engine predicts it.
 
-    ``taken`` are earlier actions, whose files one that moves files of older specs leaves out.
+    An action that moves files of older specs leaves out the files of ``earlier_actions``.
     """
-    facts = shared.facts
+    facts = inputs.facts
     mode = batch[0].mode
     partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
     partition_filter = (
         facts.where(partitions) if mode != "table" and has_filter(facts, partitions) else None
     )
-    unless = _kept_out(shared, partitions, earlier_actions) if mode == "spec" else None
-    worst = sorted(batch, key=lambda c: -c.prediction.file_opens_saved)
+    excluded_filter = (
+        _exclusion_filter(inputs, partitions, earlier_actions) if mode == "spec" else None
+    )
+    candidates_by_saving = sorted(batch, key=lambda c: -c.prediction.file_opens_saved)
     return Action(
         action_id=action_id,
         procedure="rewrite_data_files",
         catalog=facts.catalog,
         table=facts.table,
-        why=_why(shared, batch, partitions),
+        why=_why(inputs, batch, partitions),
         prediction=total_of(c.prediction for c in batch),
         partitions=partitions,
-        partition_names=tuple(facts.partition_name(p) for c in worst for p in c.partitions)[
-            :_NAMES
-        ],
-        where=excluding(partition_filter, unless),
-        unless=unless,
+        partition_names=tuple(
+            facts.partition_name(p) for c in candidates_by_saving for p in c.partitions
+        )[:_NAMES],
+        where=filter_without(partition_filter, excluded_filter),
+        unless=excluded_filter,
         must_save=all(c.must_save for c in batch),
-        order=shared.order,
-        options=_options(shared, mode),
+        order=inputs.order,
+        options=_rewrite_options(inputs, mode),
         branch=facts.ref,
         misread_keys=facts.misread_keys if facts.equality_delete_partitions else (),
     )
 
 
-def excluding(asked: str | None, unless: str | None) -> str | None:
+def filter_without(filter_sql: str | None, excluded_sql: str | None) -> str | None:
     """A filter without the rows of another one."""
-    if unless is None:
-        return asked
-    return f"NOT ({unless})" if asked is None else f"({asked}) AND NOT ({unless})"
+    if excluded_sql is None:
+        return filter_sql
+    without_excluded = f"NOT ({excluded_sql})"
+    return without_excluded if filter_sql is None else f"({filter_sql}) AND {without_excluded}"
 
 
-def _options(shared: Rewriting, mode: Mode) -> dict[str, str]:
+def _rewrite_options(inputs: RewriteInputs, mode: Mode) -> dict[str, str]:
     """The options of ``rewrite_data_files`` for candidates of a mode."""
-    facts = shared.facts
-    limits = shared.limits
-    options = {"partial-progress.enabled": "true", **shared.parallel}
+    facts = inputs.facts
+    thresholds = inputs.thresholds
+    rewrite_options = {"partial-progress.enabled": "true", **inputs.parallel_options}
     if mode == "table":
-        options = {k: v for k, v in options.items() if not k.startswith("partial-progress")}
-    options |= threshold_options(limits, facts.target_bytes)
+        rewrite_options = {
+            k: v for k, v in rewrite_options.items() if not k.startswith("partial-progress")
+        }
+    rewrite_options |= threshold_options(thresholds, facts.target_bytes)
     if mode in {"all", "spec", "table"}:
-        options["rewrite-all"] = "true"
+        rewrite_options["rewrite-all"] = "true"
     elif mode == "deletes":
-        options["delete-file-threshold"] = "1"
+        rewrite_options["delete-file-threshold"] = "1"
     elif mode == "vectors":
-        options["delete-ratio-threshold"] = f"{limits.delete_ratio:g}"
+        rewrite_options["delete-ratio-threshold"] = f"{thresholds.delete_ratio:g}"
     # Any rewrite may take the last data file that a delete applies to.
     if facts.has_deletes:
-        options[DANGLING] = "true"
-        if _renews(facts):
-            options["use-starting-sequence-number"] = "false"
-    return options
+        rewrite_options[DANGLING] = "true"
+        if _renews_sequence_numbers(facts):
+            rewrite_options["use-starting-sequence-number"] = "false"
+    return rewrite_options
 
 
-def _why(shared: Rewriting, batch: Sequence[Candidate], partitions: Sequence[Partition]) -> str:
+def _why(inputs: RewriteInputs, batch: Sequence[Candidate], partitions: Sequence[Partition]) -> str:
     """The findings that ask for a rewrite, and what it does about them."""
     mode = batch[0].mode
-    order = shared.order
+    order = inputs.order
     reasons = ", ".join(dict.fromkeys(r for c in batch for r in c.reasons))
     why = f"{reasons} in {count(len(partitions), 'partition')}: {_WHY[mode]}"
     if mode in {"all", "spec", "table"} and order.is_sorting:
         why += f", rows ordered by {order.sql or 'the sort order of the table'}"
     if mode not in {"spec", "table"} and any(
-        p.spec_id != shared.facts.default_spec_id for p in partitions
+        p.spec_id != inputs.facts.default_spec_id for p in partitions
     ):
         why += (
             "; files of older specs go into the current one, and its files that hold matching "
             "rows are rewritten with them"
         )
-    if shared.facts.misread_keys and shared.facts.equality_delete_partitions:
+    if inputs.facts.misread_keys and inputs.facts.equality_delete_partitions:
         why += (
-            f". Spark's own reader misreads deletes by {', '.join(shared.facts.misread_keys)}: "
+            f". Spark's own reader misreads deletes by {', '.join(inputs.facts.misread_keys)}: "
             "queries show other rows than the specification says until this is done, and its own "
             "rewrite_data_files would make that permanent"
         )
     return why
 
 
-def _kept_out(
-    shared: Rewriting, partitions: Sequence[Partition], earlier_actions: Sequence[Action]
+def _exclusion_filter(
+    inputs: RewriteInputs, partitions: Sequence[Partition], earlier_actions: Sequence[Action]
 ) -> str | None:
     """A filter for rows of the current spec's partitions, and of those of other specs that earlier
     actions move; None if there is none that is short.
@@ -208,17 +213,19 @@ def _kept_out(
     No filter selects the files of one spec. But a filter for what is *not* in these partitions
     skips their files, and takes files of older specs unless all their rows belong to them.
     """
-    facts = shared.facts
-    current = [
+    facts = inputs.facts
+    current_partitions = [
         g.partition
         for g in facts.of_kind(Kind.DATA)
         if g.partition.spec_id == facts.default_spec_id
     ]
-    own_specs = {p.spec_id for p in partitions}
-    moved = [
-        p for action in earlier_actions for p in action.partitions if p.spec_id not in own_specs
+    moving_specs = {p.spec_id for p in partitions}
+    moved_partitions = [
+        p for action in earlier_actions for p in action.partitions if p.spec_id not in moving_specs
     ]
-    excluded_partitions = [p for p in dict.fromkeys((*current, *moved)) if facts.is_filterable(p)]
+    excluded_partitions = [
+        p for p in dict.fromkeys((*current_partitions, *moved_partitions)) if facts.is_filterable(p)
+    ]
     excluded_filter = facts.where(excluded_partitions) if excluded_partitions else None
     return (
         excluded_filter
@@ -227,35 +234,38 @@ def _kept_out(
     )
 
 
-def drop_dangling(
+def dangling_deletes_action(
     facts: TableFacts, findings: Findings, actions: Sequence[Action]
 ) -> Action | None:
-    """Drop delete files that apply to nothing, and rewrite nothing; None if another action does so
-    anyway.
+    """The action that drops delete files that apply to nothing, and rewrites nothing; None if
+    another action does so anyway.
     """
-    of_nothing = [f for f in findings if f.name in {"dangling_deletes", "replaced_deletes"}]
+    dangling_findings = [f for f in findings if f.name in {"dangling_deletes", "replaced_deletes"}]
     if (
-        not of_nothing
+        not dangling_findings
         or facts.dropped_fields_under_deletes
         or any(a.options.get(DANGLING) for a in actions)
     ):
         return None
-    states = DeleteState.DANGLING, DeleteState.REPLACED
-    dropped = sum(each.file_count for state in states for each in facts.unapplied_in(state))
-    evidence = "; ".join(finding.evidence for finding in of_nothing)
+    dropped_count = sum(
+        unapplied.file_count
+        for delete_state in (DeleteState.DANGLING, DeleteState.REPLACED)
+        for unapplied in facts.unapplied_in(delete_state)
+    )
+    evidence = "; ".join(finding.evidence for finding in dangling_findings)
     return Action(
         "",
         "rewrite_data_files",
         facts.catalog,
         facts.table,
         f"{evidence}: drops those that a scan gives to no data file, and rewrites none",
-        Prediction(delete_files_removed=dropped, source="metadata"),
+        Prediction(delete_files_removed=dropped_count, source="metadata"),
         options={"partial-progress.enabled": "true", **REWRITE_NOTHING, DANGLING: "true"},
         branch=facts.ref,
     )
 
 
-def _renews(facts: TableFacts) -> bool:
+def _renews_sequence_numbers(facts: TableFacts) -> bool:
     """Whether rewritten files should get a new sequence number.
 
     By default they keep the sequence number of the snapshot that the rewrite starts from, so that

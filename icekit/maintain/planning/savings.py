@@ -20,7 +20,7 @@ from icekit.health.facts.model import TableFacts
 from icekit.health.facts.rollup import open_file_cost
 from icekit.iceberg.file_kind import DELETE_KINDS
 from icekit.iceberg.manifest_counts import SpecManifests
-from icekit.maintain.planning.candidates import deletes_over
+from icekit.maintain.planning.candidates import delete_loads
 from icekit.maintain.planning.selection import RewriteSelection, select
 from icekit.maintain.prediction import total_of
 
@@ -32,35 +32,35 @@ class Savings:
     ``opens_saved`` are the file opens that one full scan saves, as a compaction's plan counts them
     (data files, and delete files opened for each data file); ``delete_rows_gone`` the delete
     records that no read applies any more; ``manifests_gone`` are saved in planning.
-    ``rewrite_bytes`` is the cost: bytes to rewrite. ``opens``, ``delete_rows`` and ``manifests``
-    are the totals of one full scan. ``saved`` is what one full scan saves, in bytes: (opens +
-    manifests) × the cost of an open + the bytes of deleted rows and delete files; ``scan_cost`` is
-    the full cost of that scan. ``orphan_files`` are counted only where storage was listed, and
-    ``orphan_bytes`` rest on the sizes of ``orphan_files_weighed`` of them (see
-    :class:`~icekit.health.facts.storage.StorageFacts`). Unknown is None.
+    ``rewrite_bytes`` is the cost: bytes to rewrite. ``scan_opens``, ``scan_delete_rows`` and
+    ``scan_manifests`` are the totals of one full scan. ``saved_bytes`` is what one full scan saves:
+    (opens + manifests) × the cost of an open + the bytes of deleted rows and delete files;
+    ``scan_cost`` is the full cost of that scan, in bytes too. ``orphan_files`` are counted only
+    where storage was listed, and ``orphan_bytes`` rest on the sizes of ``orphan_files_weighed`` of
+    them (see :class:`~icekit.health.facts.storage.StorageFacts`). Unknown is None.
     """
 
     opens_saved: int = 0
     delete_rows_gone: int = 0
     manifests_gone: int = 0
     rewrite_bytes: int = 0
-    opens: int = 0
-    delete_rows: int = 0
-    manifests: int = 0
-    saved: int = 0
+    scan_opens: int = 0
+    scan_delete_rows: int = 0
+    scan_manifests: int = 0
+    saved_bytes: int = 0
     scan_cost: int = 0
     orphan_files: int | None = None
     orphan_bytes: int | None = None
     orphan_files_weighed: int | None = None
 
-    def share_of(self, saved: int) -> float | None:
+    def share_of(self, saved_bytes: int) -> float | None:
         """A saving as a share of the full scan's cost; None for a table without files."""
-        return min(saved / self.scan_cost, 1.0) if self.scan_cost else None
+        return min(saved_bytes / self.scan_cost, 1.0) if self.scan_cost else None
 
     @property
     def share(self) -> float | None:
         """The saving as a share of the full scan's cost; None for a table without files."""
-        return self.share_of(self.saved)
+        return self.share_of(self.saved_bytes)
 
     @property
     def are_orphans_estimated(self) -> bool:
@@ -68,7 +68,7 @@ class Savings:
         return (self.orphan_files_weighed or 0) < (self.orphan_files or 0)
 
 
-def selection(
+def current_selection(
     facts: TableFacts,
     findings: Findings,
     thresholds: Thresholds | None = None,
@@ -77,10 +77,9 @@ def selection(
     """What ``icekit compact`` with the options of ``policy`` would rewrite now, and what it would
     leave alone.
     """
-    limits = thresholds or Thresholds()
     # Which partitions are recent, the facts know for the default time only.
     policy = (policy or CompactionPolicy()).replaced(leave_alone_minutes=None)
-    return select(facts, findings, policy, limits, recent=facts.recent)
+    return select(facts, findings, policy, thresholds or Thresholds(), recent=facts.recent)
 
 
 def savings_of(
@@ -90,146 +89,173 @@ def savings_of(
     policy: CompactionPolicy | None = None,
 ) -> Savings:
     """Work out what maintenance would save if it ran now; only for problems that ``findings`` name,
-    as a plan does, and with the options of ``policy``. A table with contradictions saves nothing before these are fixed.
+    as a plan does, and with the options of ``policy``. A table with contradictions saves nothing
+    before these are fixed.
 
     What coarser partitions or a larger target file size would save, ``icekit tune`` measures.
     """
     if facts.contradictions or facts.is_unreadable:
         findings = Findings()
-    chosen_candidates = selection(facts, findings, thresholds, policy).chosen
-    under_deletes = {
-        p for c in chosen_candidates if c.mode in {"deletes", "vectors"} for p in c.partitions
+    selected_candidates = current_selection(facts, findings, thresholds, policy).selected_candidates
+    partitions_under_deletes = {
+        p for c in selected_candidates if c.mode in {"deletes", "vectors"} for p in c.partitions
     }
-    deletes = [group for kind in DELETE_KINDS for group in facts.of_kind(kind)]
-    of_deletes = Totals.of_groups(deletes)
+    delete_groups = [group for kind in DELETE_KINDS for group in facts.of_kind(kind)]
+    delete_totals = Totals.of_groups(delete_groups)
     # A full scan opens a delete file once for each data file it applies to.
-    pairs = {partition: load.opens for partition, load in deletes_over(facts).items()}
-    mean_delete = of_deletes.mean_bytes or 0.0
-    opens = facts.data.file_count + sum(pairs.values())
-    rewrites = total_of(c.prediction for c in chosen_candidates)
-    opens_saved = max(rewrites.file_opens_saved, 0)  # a split costs some
-    manifests = facts.manifests
-    of_manifests = manifest_rewrites(facts, findings)
-    manifests_saved = sum(saved for _, _, _, saved, _ in of_manifests)
+    delete_opens = {partition: load.delete_opens for partition, load in delete_loads(facts).items()}
+    mean_delete_bytes = delete_totals.mean_bytes or 0.0
+    scan_opens = facts.data.file_count + sum(delete_opens.values())
+    rewrite_total = total_of(c.prediction for c in selected_candidates)
+    opens_saved = max(rewrite_total.file_opens_saved, 0)  # a split costs some
+    manifest_counts = facts.manifests
+    manifests_saved = sum(rewrite.opens_saved for rewrite in manifest_rewrites(facts, findings))
     bytes_saved = (
-        rewrites.bytes_in
-        - rewrites.bytes_out
-        + round(mean_delete * sum(pairs.get(p, 0) for p in under_deletes))
+        rewrite_total.bytes_in
+        - rewrite_total.bytes_out
+        + round(mean_delete_bytes * sum(delete_opens.get(p, 0) for p in partitions_under_deletes))
     )
-    cost = open_file_cost(facts)
+    open_cost = open_file_cost(facts)
     # Where another table shares the location, nobody can say which files are orphans.
     listed_storage = facts.storage if facts.storage and not facts.storage.sharing.shared else None
     return Savings(
         opens_saved=opens_saved,
         delete_rows_gone=Totals.of_groups(
-            g for g in deletes if g.partition in under_deletes
+            g for g in delete_groups if g.partition in partitions_under_deletes
         ).record_count,
         manifests_gone=manifests_saved,
-        rewrite_bytes=rewrites.bytes_in,
-        opens=opens,
-        delete_rows=of_deletes.record_count,
-        manifests=manifests.count,
-        saved=(opens_saved + manifests_saved) * cost + bytes_saved,
-        scan_cost=(opens + manifests.count) * cost
+        rewrite_bytes=rewrite_total.bytes_in,
+        scan_opens=scan_opens,
+        scan_delete_rows=delete_totals.record_count,
+        scan_manifests=manifest_counts.count,
+        saved_bytes=(opens_saved + manifests_saved) * open_cost + bytes_saved,
+        scan_cost=(scan_opens + manifest_counts.count) * open_cost
         + facts.data.size_in_bytes
-        + round(mean_delete * sum(pairs.values()))
-        + manifests.size_in_bytes,
+        + round(mean_delete_bytes * sum(delete_opens.values()))
+        + manifest_counts.size_in_bytes,
         orphan_files=listed_storage.orphan_count if listed_storage else None,
         orphan_bytes=listed_storage.orphan_bytes if listed_storage else None,
         orphan_files_weighed=listed_storage.weighed_count if listed_storage else None,
     )
 
 
-def savings_sentence(
+def savings_sentences(
     facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None
 ) -> dict[str, str]:
     """What the remedy of each finding saves a full scan, as a sentence by the finding's name, and
-    of all together under an empty name.
+    what all together save under an empty name.
 
     A remedy that makes no scan cheaper has none. What one action saves is said once, with the
     finding whose action does the most, so the savings of the findings add up to those of all
     together.
     """
-    covered = covering_findings(findings.names)
-    actions: dict[str, list[Finding]] = {}
+    covering_by_name = covering_findings(findings.names)
+    findings_by_action: dict[str, list[Finding]] = {}
     for finding in findings:
-        actions.setdefault(covered.get(finding.name, finding.name), []).append(finding)
-    sentences: dict[str, str] = {}
+        findings_by_action.setdefault(covering_by_name.get(finding.name, finding.name), []).append(
+            finding
+        )
+    sentences_by_finding: dict[str, str] = {}
     fixed_findings: list[Finding] = []
-    nothing = before = savings_of(facts, Findings())
-    for name, fixed in actions.items():
-        fixed_findings += fixed
-        after = savings_of(facts, Findings(fixed_findings), thresholds)
-        if sentence := _saved(before, after, "Saves"):
-            sentences[name] = sentence
-        before = after
-    total_text = _saved(nothing, before, "Fixing all of these saves") if len(findings) > 1 else ""
-    if total_sentence := " ".join(filter(None, [total_text, waiting(facts, findings, thresholds)])):
-        sentences[""] = total_sentence
-    return sentences
+    no_savings = savings_before = savings_of(facts, Findings())
+    for action_finding, action_findings in findings_by_action.items():
+        fixed_findings += action_findings
+        savings_after = savings_of(facts, Findings(fixed_findings), thresholds)
+        if sentence := _savings_sentence(savings_before, savings_after, "Saves"):
+            sentences_by_finding[action_finding] = sentence
+        savings_before = savings_after
+    closing_sentences = [waiting_sentence(facts, findings, thresholds)]
+    if len(findings) > 1:
+        closing_sentences.insert(
+            0, _savings_sentence(no_savings, savings_before, "Fixing all of these saves")
+        )
+    if closing_text := " ".join(filter(None, closing_sentences)):
+        sentences_by_finding[""] = closing_text
+    return sentences_by_finding
 
 
-def waiting(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> str:
+def waiting_sentence(
+    facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None
+) -> str:
     """The rewrites that would help, but would be left alone now, as a sentence with the reason;
     empty if there are none.
     """
     if facts.contradictions:
-        first = " and ".join(each.replace("_", " ") for each in facts.contradictions)
-        return f"Nothing is rewritten before these findings are fixed: {first}."
+        contradictions_text = " and ".join(each.replace("_", " ") for each in facts.contradictions)
+        return f"Nothing is rewritten before these findings are fixed: {contradictions_text}."
     if facts.unsupported_columns:
-        limits = engine_limits(facts.engine, facts.unsupported_columns)
-        return f"Nothing is rewritten: {limits}."
-    postponed = selection(facts, findings, thresholds).postponed
-    return f"Compaction postpones {postponed}" if postponed else ""
+        limits_text = engine_limits(facts.engine, facts.unsupported_columns)
+        return f"Nothing is rewritten: {limits_text}."
+    postponed_text = current_selection(facts, findings, thresholds).postponed_text
+    return f"Compaction postpones {postponed_text}" if postponed_text else ""
 
 
-def _saved(before: Savings, after: Savings, saves: str) -> str:
+def _savings_sentence(before: Savings, after: Savings, saves_verb: str) -> str:
     """What ``after`` saves in addition to ``before``; empty if that is nothing."""
-    opens = after.opens_saved - before.opens_saved
-    manifests = after.manifests_gone - before.manifests_gone
-    parts = [
-        f"{opens:,} of {count(after.opens, 'file open')}" if opens > 0 else "",
-        f"{manifests:,} of {count(after.manifests, 'manifest')}" if manifests > 0 else "",
+    opens_saved = after.opens_saved - before.opens_saved
+    manifests_saved = after.manifests_gone - before.manifests_gone
+    saved_texts = [
+        f"{opens_saved:,} of {count(after.scan_opens, 'file open')}" if opens_saved > 0 else "",
+        f"{manifests_saved:,} of {count(after.scan_manifests, 'manifest')}"
+        if manifests_saved > 0
+        else "",
     ]
-    if not any(parts):
+    if not any(saved_texts):
         return ""
-    share = after.share_of(after.saved - before.saved) or 0.0
-    rewritten = after.rewrite_bytes - before.rewrite_bytes
-    cost = f" ({percent(share)} cheaper by Iceberg's weights)" if share > 0 else ""
-    bytes_ = f" by rewriting {size(rewritten)}" if rewritten > 0 else ""
-    return f"{saves} each full scan {' and '.join(filter(None, parts))}{cost}{bytes_}."
+    share = after.share_of(after.saved_bytes - before.saved_bytes) or 0.0
+    rewritten_bytes = after.rewrite_bytes - before.rewrite_bytes
+    share_text = f" ({percent(share)} cheaper by Iceberg's weights)" if share > 0 else ""
+    rewrite_text = f" by rewriting {size(rewritten_bytes)}" if rewritten_bytes > 0 else ""
+    saved_text = " and ".join(filter(None, saved_texts))
+    return f"{saves_verb} each full scan {saved_text}{share_text}{rewrite_text}."
 
 
-def total(each: Iterable[Savings]) -> Savings:
+def savings_total(table_savings: Iterable[Savings]) -> Savings:
     """Sums over tables; a figure is absent only if no table has it."""
-    all_savings = list(each)
-    sums: dict[str, int | None] = {}
-    for name in (f.name for f in fields(Savings)):
-        values = [getattr(savings, name) for savings in all_savings]
-        known_values = [value for value in values if value is not None]
-        sums[name] = sum(known_values) if known_values else None
-    return Savings(**sums) if all_savings else Savings()  # type: ignore[arg-type]
+    all_savings = list(table_savings)
+    sums_by_field: dict[str, int | None] = {}
+    for field_name in (f.name for f in fields(Savings)):
+        field_values = [getattr(savings, field_name) for savings in all_savings]
+        known_values = [value for value in field_values if value is not None]
+        sums_by_field[field_name] = sum(known_values) if known_values else None
+    return Savings(**sums_by_field) if all_savings else Savings()  # type: ignore[arg-type]
 
 
-def manifest_rewrites(
-    facts: TableFacts, findings: Findings
-) -> list[tuple[SpecManifests, int, int, int, tuple[str, ...]]]:
-    """The manifests that a rewrite would change, spec by spec, each with their number before and
-    after, how many fewer a scan opens, and the findings that ask for it.
+@frozen
+class ManifestRewrite:
+    """The manifests of one spec that a rewrite would change: their number before and after, how
+    many fewer a scan opens, and the findings that ask for it.
     """
-    target = facts.int_setting("commit.manifest.target-size-bytes")
-    rewrites = []
-    for of_spec in facts.manifests.by_spec:
-        is_asked = {
-            "fragmented_manifests": of_spec.is_fragmented(target),
-            "overlapping_manifests": of_spec.spec_id == facts.default_spec_id,
+
+    spec_manifests: SpecManifests
+    count_before: int
+    count_after: int
+    opens_saved: int
+    finding_names: tuple[str, ...]
+
+
+def manifest_rewrites(facts: TableFacts, findings: Findings) -> list[ManifestRewrite]:
+    """What ``rewrite_manifests`` would change, spec by spec."""
+    target_bytes = facts.int_setting("commit.manifest.target-size-bytes")
+    rewrites: list[ManifestRewrite] = []
+    for spec_manifests in facts.manifests.by_spec:
+        applies_by_finding = {
+            "fragmented_manifests": spec_manifests.is_fragmented(target_bytes),
+            "overlapping_manifests": spec_manifests.spec_id == facts.default_spec_id,
         }
         finding_names = tuple(
-            name for name, holds in is_asked.items() if holds and name in findings.names
+            finding_name
+            for finding_name, applies in applies_by_finding.items()
+            if applies and finding_name in findings.names
         )
-        before = of_spec.rewritten_count(target)
-        if finding_names and before:
-            after = of_spec.replacement_count(target)
-            saved = of_spec.saved_count(target)
-            rewrites.append((of_spec, before, after, saved, finding_names))
+        count_before = spec_manifests.rewritten_count(target_bytes)
+        if finding_names and count_before:
+            rewrite = ManifestRewrite(
+                spec_manifests=spec_manifests,
+                count_before=count_before,
+                count_after=spec_manifests.replacement_count(target_bytes),
+                opens_saved=spec_manifests.saved_count(target_bytes),
+                finding_names=finding_names,
+            )
+            rewrites.append(rewrite)
     return rewrites

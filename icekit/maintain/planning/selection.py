@@ -17,36 +17,45 @@ from icekit.iceberg.file_kind import DELETE_KINDS, Kind
 from icekit.iceberg.partition import Partition
 from icekit.maintain.engine_prediction import Speed
 from icekit.maintain.plan import Skipped, SkipReason
-from icekit.maintain.planning.candidates import Candidate, candidates, has_filter, in_window
+from icekit.maintain.planning.candidates import (
+    Candidate,
+    candidates,
+    has_filter,
+    window_partitions,
+)
 from icekit.maintain.prediction import Prediction
 
-Limits = tuple[int | None, ...]
+BudgetLimits = tuple[int | None, ...]
 
 
 @frozen
 class RewriteSelection:
-    """The candidates for a rewrite: all that are ``found``, those ``chosen`` to be rewritten now,
-    and the partitions ``skipped``, with reasons.
+    """The candidates for a rewrite: all, those to rewrite now, and the partitions ``skipped``, with
+    reasons.
 
-    ``limits`` are the bytes, files and rows that the plan may read; None is no limit.
+    ``budget_limits`` are the bytes, files and rows that the plan may read; None is no limit.
     """
 
-    found: tuple[Candidate, ...]
-    chosen: tuple[Candidate, ...]
+    all_candidates: tuple[Candidate, ...]
+    selected_candidates: tuple[Candidate, ...]
     skipped: tuple[Skipped, ...]
-    limits: Limits
+    budget_limits: BudgetLimits
 
     @property
-    def postponed(self) -> str:
+    def postponed_text(self) -> str:
         """Which partitions wait, why, and what rewriting them would save, as the end of a sentence;
         empty if none wait.
         """
-        opens_found = sum(c.prediction.file_opens_saved for c in self.found)
-        now = sum(c.prediction.file_opens_saved for c in self.chosen)
+        all_opens_saved = sum(c.prediction.file_opens_saved for c in self.all_candidates)
+        opens_saved_now = sum(c.prediction.file_opens_saved for c in self.selected_candidates)
         reasons = "; ".join(skipped.count_and_reason for skipped in self.skipped)
-        opens = count(opens_found - now, "file open")
-        saved = f" Rewriting them would save each full scan {opens}." if opens_found > now else ""
-        return f"{reasons}.{saved}" if reasons else ""
+        opens_text = count(all_opens_saved - opens_saved_now, "file open")
+        saving_sentence = (
+            f" Rewriting them would save each full scan {opens_text}."
+            if all_opens_saved > opens_saved_now
+            else ""
+        )
+        return f"{reasons}.{saving_sentence}" if reasons else ""
 
 
 def select(
@@ -68,39 +77,52 @@ def select(
     all_candidates = candidates(facts, findings, policy, thresholds)
     if not all_candidates:
         return RewriteSelection((), (), (), (None, None, None))
-    limits = _budget_bytes(policy, speed, all_candidates), policy.budget_files, policy.budget_rows
-    held_partitions = _held(facts, all_candidates, policy, frozenset(recent))
-    window = in_window(facts, policy, now or dt.datetime.now(dt.UTC))
-    refused: dict[SkipReason, list[Partition]] = {}
-    chosen_candidates: list[Candidate] = []
-    read = Prediction().budget_figures
+    budget_limits = (
+        _budget_bytes(policy, speed, all_candidates),
+        policy.budget_files,
+        policy.budget_rows,
+    )
+    partitions_left_alone = _partitions_left_alone(facts, all_candidates, policy, frozenset(recent))
+    partitions_in_window = window_partitions(facts, policy, now or dt.datetime.now(dt.UTC))
+    partitions_by_reason: dict[SkipReason, list[Partition]] = {}
+    selected_candidates: list[Candidate] = []
+    read_figures = Prediction().budget_figures
     for candidate in all_candidates:
-        needed = tuple(map(add, read, candidate.prediction.budget_figures))
+        figures_with_candidate = tuple(map(add, read_figures, candidate.prediction.budget_figures))
         is_selectable = candidate.mode in {"spec", "table"} or has_filter(
             facts, candidate.partitions
         )
-        if window is not None and not window.issuperset(candidate.partitions):
+        if partitions_in_window is not None and not partitions_in_window.issuperset(
+            candidate.partitions
+        ):
             reason = SkipReason.OUTSIDE_WINDOW
-        elif not held_partitions.isdisjoint(candidate.partitions):
+        elif not partitions_left_alone.isdisjoint(candidate.partitions):
             is_stated = policy.leave_alone_minutes is not None
             reason = SkipReason.RECENT if is_stated else SkipReason.LIKELY_CONFLICT
         elif not is_selectable:
             reason = SkipReason.NO_FILTER
-        elif overrun(needed, limits) > 1:
+        elif overrun(figures_with_candidate, budget_limits) > 1:
             reason = SkipReason.OVER_BUDGET
         else:
-            chosen_candidates.append(candidate)
-            read = needed
+            selected_candidates.append(candidate)
+            read_figures = figures_with_candidate
             continue
-        refused.setdefault(reason, []).extend(candidate.partitions)
-    skipped = tuple(left(reason, partitions, facts) for reason, partitions in refused.items())
-    return RewriteSelection(all_candidates, tuple(chosen_candidates), skipped, limits)
+        partitions_by_reason.setdefault(reason, []).extend(candidate.partitions)
+    skipped = tuple(
+        skipped_partitions(reason, partitions, facts)
+        for reason, partitions in partitions_by_reason.items()
+    )
+    return RewriteSelection(all_candidates, tuple(selected_candidates), skipped, budget_limits)
 
 
-def overrun(needed: Sequence[float], limits: Limits) -> float:
+def overrun(read_figures: Sequence[float], budget_limits: BudgetLimits) -> float:
     """The largest of some figures as a multiple of its limit."""
     return max(
-        (n / max(limit, 1) for n, limit in zip(needed, limits, strict=True) if limit is not None),
+        (
+            figure / max(limit, 1)
+            for figure, limit in zip(read_figures, budget_limits, strict=True)
+            if limit is not None
+        ),
         default=0.0,
     )
 
@@ -116,11 +138,13 @@ def _budget_bytes(
             "A budget in minutes needs the speed of past runs of about this size, and the ledger "
             "has none. For the first run give the budget in bytes (budget: 200 GB)."
         )
-    by_time = speed.bytes_within(policy.budget_minutes * 60)
-    return by_time if policy.budget_bytes is None else min(policy.budget_bytes, by_time)
+    bytes_in_time = speed.bytes_within(policy.budget_minutes * 60)
+    return bytes_in_time if policy.budget_bytes is None else min(policy.budget_bytes, bytes_in_time)
 
 
-def left(reason: SkipReason, partitions: Sequence[Partition], facts: TableFacts) -> Skipped:
+def skipped_partitions(
+    reason: SkipReason, partitions: Sequence[Partition], facts: TableFacts
+) -> Skipped:
     """Partitions that are left alone for a reason, with the first three as examples."""
     examples = tuple(facts.partition_name(partition) for partition in partitions[:3])
     return Skipped(reason, len(partitions), examples)
@@ -140,40 +164,49 @@ def conflict_chance(facts: TableFacts, seconds: float) -> float:
 
     Commits count as independent, at the table's usual rate; the commit may touch other files.
     """
-    gap = facts.history.median_seconds_between_commits
-    share = changing_share(facts)
-    return 1 - math.exp(-seconds / gap * share) if gap and share else 0.0
+    seconds_between_commits = facts.history.median_seconds_between_commits
+    conflicting_share = conflicting_commit_share(facts)
+    return (
+        1 - math.exp(-seconds / seconds_between_commits * conflicting_share)
+        if seconds_between_commits and conflicting_share
+        else 0.0
+    )
 
 
-def changing_share(facts: TableFacts) -> float:
+def conflicting_commit_share(facts: TableFacts) -> float:
     """The share of the last 100 commits that delete, overwrite or replace files.
 
     An upsert that removes no file adds only rows and equality deletes, which a rewrite at its
     starting sequence number leaves in force.
     """
-    recent = facts.history.commits[-100:]
-    upserts_alone = {kind for kind in DELETE_KINDS if facts.total(kind).file_count} == {
+    recent_commits = facts.history.commits[-100:]
+    has_only_equality_deletes = {kind for kind in DELETE_KINDS if facts.total(kind).file_count} == {
         Kind.EQUALITY_DELETES
     }
-    changing = {"delete", "replace"} if upserts_alone else {"delete", "replace", "overwrite"}
-    changed = sum(
-        c.operation in changing or (c.operation == "overwrite" and bool(c.removed_data_files))
-        for c in recent
+    conflicting_operations = (
+        {"delete", "replace"} if has_only_equality_deletes else {"delete", "replace", "overwrite"}
     )
-    return changed / len(recent) if recent else 0.0
+    conflicting_count = sum(
+        commit.operation in conflicting_operations
+        or (commit.operation == "overwrite" and bool(commit.removed_data_files))
+        for commit in recent_commits
+    )
+    return conflicting_count / len(recent_commits) if recent_commits else 0.0
 
 
-def _held(
+def _partitions_left_alone(
     facts: TableFacts,
     candidates: Sequence[Candidate],
     policy: CompactionPolicy,
-    recent: frozenset[Partition],
+    recent_partitions: frozenset[Partition],
 ) -> frozenset[Partition]:
     """The recently written partitions to leave alone: all that the policy names, or those with a
     likely conflict.
     """
     # A group may be hit from the start of its action to the commit.
     total_bytes = min(sum(c.prediction.bytes_in for c in candidates), policy.max_action_bytes)
-    chance = conflict_chance(facts, max(_LEAST_SECONDS, total_bytes / _ASSUMED_RATE))
-    is_held = policy.leave_alone_minutes is not None or chance >= LIKELY_CONFLICT
-    return recent if is_held else frozenset()
+    conflict_probability = conflict_chance(facts, max(_LEAST_SECONDS, total_bytes / _ASSUMED_RATE))
+    is_left_alone = (
+        policy.leave_alone_minutes is not None or conflict_probability >= LIKELY_CONFLICT
+    )
+    return recent_partitions if is_left_alone else frozenset()

@@ -27,9 +27,9 @@ from icekit.iceberg.manifests import manifest_list
 from icekit.maintain.action import Action
 from icekit.maintain.engine_prediction import Speed, ask_planner, planner_prediction, speed_of
 from icekit.maintain.plan import Plan, statistics_notes
-from icekit.maintain.planning.candidates import dropped_by
+from icekit.maintain.planning.candidates import dropped_delete_count
 from icekit.maintain.planning.compaction import plan
-from icekit.maintain.planning.file_order import FileBounds, planned_columns, predicted_opens
+from icekit.maintain.planning.file_order import FileBounds, predicted_filter_opens, range_columns
 from icekit.maintain.policy import recent_minutes
 from icekit.maintain.prediction import Certainty, Prediction
 from icekit.maintain.record.claims import ActionRecord
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 
 
 def past_speed(
-    ledger: Ledger | str | None, table: str, unit: str = "file", figure: str = "bytes_in"
+    ledger: Ledger | str | None, table: str, unit: str = "file", actual_field: str = "bytes_in"
 ) -> Speed | None:
-    """The speed of past actions whose prediction counts ``unit`` (by their rows for ``rows_in``):
-    of the table's own, or without any of those of all tables.
+    """The speed of past actions whose prediction counts ``unit``, in ``bytes_in`` or ``rows_in``:
+    that of the table's own actions, or without any that of all tables.
     """
-    book = open_ledger(ledger)
+    opened_ledger = open_ledger(ledger)
 
     def speed(records: Iterable[ActionRecord]) -> Speed | None:
         return speed_of(
-            (getattr(record.actual, figure), record.seconds)
+            (getattr(record.actual, actual_field), record.seconds)
             for record in records
             if record.actual is not None and record.predicted.unit == unit
         )
 
-    return speed(book.outcomes(table)) or speed(book.outcomes())
+    return speed(opened_ledger.outcomes(table)) or speed(opened_ledger.outcomes())
 
 
 def delete_files_removed(
@@ -62,40 +62,42 @@ def delete_files_removed(
 ) -> int:
     """The delete files that a rewrite removes: those that apply to no data file afterwards."""
     partitions = set(action.partitions)
-    groups = [group for group in facts.of_kind(Kind.DATA) if group.partition in partitions]
-    takes_all = planned_rewrite.files_in >= sum(group.file_count for group in groups)
+    data_groups = [
+        data_group for data_group in facts.of_kind(Kind.DATA) if data_group.partition in partitions
+    ]
+    takes_all = planned_rewrite.files_in >= sum(data_group.file_count for data_group in data_groups)
     if takes_all or not {"rewrite-all", "delete-file-threshold"}.isdisjoint(action.options):
-        renewed = action.options.get("use-starting-sequence-number") == "false"
-        return dropped_by(facts, action.partitions, sequence_number + renewed)
+        is_renewed = action.options.get("use-starting-sequence-number") == "false"
+        return dropped_delete_count(facts, action.partitions, sequence_number + is_renewed)
     # Files that stay may still need the others.
-    return planned_rewrite.scoped_deletes + dropped_by(facts, (), sequence_number)
+    return planned_rewrite.scoped_deletes + dropped_delete_count(facts, (), sequence_number)
 
 
-def with_dangling_once(actions: Iterable[Action], dangling: int) -> tuple[Action, ...]:
-    """The actions, of which only the first that removes delete files removes the ``dangling`` ones:
+def with_dangling_once(actions: Iterable[Action], dangling_count: int) -> tuple[Action, ...]:
+    """The actions, of which only the first that removes delete files removes the dangling ones:
     those that go with any rewrite, and are in the prediction of each.
     """
-    counted_once: list[Action] = []
-    is_first = True
+    corrected_actions: list[Action] = []
+    is_uncounted = True
     for action in actions:
-        removed = action.prediction.delete_files_removed
-        if removed and not is_first:
-            left = max(removed - dangling, 0)
-            prediction = replace(action.prediction, delete_files_removed=left)
-            counted_once.append(replace(action, prediction=prediction))
+        removed_count = action.prediction.delete_files_removed
+        if removed_count and not is_uncounted:
+            remaining_count = max(removed_count - dangling_count, 0)
+            prediction = replace(action.prediction, delete_files_removed=remaining_count)
+            corrected_actions.append(replace(action, prediction=prediction))
             continue
-        counted_once.append(action)
-        is_first = is_first and not removed
-    return tuple(counted_once)
+        corrected_actions.append(action)
+        is_uncounted = is_uncounted and not removed_count
+    return tuple(corrected_actions)
 
 
 @dataclass
 class EnginePlanner:
-    """Predicts actions: the first ``most`` by the engine's own planner; the estimates of the others
-    stay, and their ``source`` says so.
+    """Predicts actions: the first ``max_asked_actions`` by the engine's own planner; the estimates
+    of the others stay, and their ``source`` says so.
 
-    Without a session with a bridge every estimate stays. ``bounds`` then tell what filters open, if
-    the table has few files.
+    Without a session with a bridge every estimate stays. ``file_bounds`` then tell what filters
+    open, if the table has few files.
     """
 
     spark: SparkSession | None
@@ -103,51 +105,53 @@ class EnginePlanner:
     sequence_number: int
     speed: Speed | None = None
     row_speed: Speed | None = None
-    most: int = 0
-    bounds: FileBounds | None = None
-    asked: set[str] = field(default_factory=set)
+    max_asked_actions: int = 0
+    file_bounds: FileBounds | None = None
+    asked_action_ids: set[str] = field(default_factory=set)
 
     def __call__(self, action: Action) -> Action:
         """The action with its prediction instead of the estimate that it was selected by."""
         # Also once more, if it is cut down to a budget.
-        if len(self.asked) < self.most:
-            self.asked.add(action.action_id)
+        if len(self.asked_action_ids) < self.max_asked_actions:
+            self.asked_action_ids.add(action.action_id)
         p = action.prediction
-        spark = self.spark if action.action_id in self.asked else None
+        spark = self.spark if action.action_id in self.asked_action_ids else None
         if action.only_drops_deletes and spark is not None:
             from icekit.rows.deletes.dangling import count_dangling
 
-            files = count_dangling(spark, action.sql_name, branch=action.branch)
-            p = replace(p, delete_files_removed=files)
+            dangling_count = count_dangling(spark, action.sql_name, branch=action.branch)
+            p = replace(p, delete_files_removed=dangling_count)
         elif not action.only_drops_deletes:
             if spark is not None:
-                action = self._by_planner(spark, action)
+                action = self._planner_action(spark, action)
                 p = action.prediction
-            elif self.bounds is not None and self.bounds.is_small:
-                p = replace(p, filters=self.bounds.opens(action))
-            shuffled = p.bytes_in if p.shuffle_bytes else 0
-            p = replace(p, shuffle_bytes=shuffled, seconds=self._seconds(p))
+            elif self.file_bounds is not None and self.file_bounds.is_small:
+                p = replace(p, filters=self.file_bounds.filter_opens(action))
+            shuffle_bytes = p.bytes_in if p.shuffle_bytes else 0
+            p = replace(p, shuffle_bytes=shuffle_bytes, seconds=self._predicted_seconds(p))
         return replace(action, prediction=p)
 
-    def _seconds(self, p: Prediction) -> float | None:
+    def _predicted_seconds(self, prediction: Prediction) -> float | None:
         """The seconds of an action by its bytes, or by its rows if these take longer."""
-        by_bytes = self.speed.seconds(p.bytes_in) if self.speed else None
-        by_rows = self.row_speed.seconds(p.rows_in) if self.row_speed else None
-        return max(by_bytes, by_rows or 0.0) if by_bytes is not None else None
+        seconds_by_bytes = self.speed.seconds(prediction.bytes_in) if self.speed else None
+        seconds_by_rows = self.row_speed.seconds(prediction.rows_in) if self.row_speed else None
+        if seconds_by_bytes is None:
+            return None
+        return max(seconds_by_bytes, seconds_by_rows or 0.0)
 
-    def _by_planner(self, spark: SparkSession, action: Action) -> Action:
+    def _planner_action(self, spark: SparkSession, action: Action) -> Action:
         """A rewrite with the files and bytes that the engine's planner gives it."""
         facts = self.facts
         estimate = action.prediction
-        columns = planned_columns(facts, estimate.files_in)
+        columns = range_columns(facts, estimate.files_in)
         planned_rewrite = ask_planner(spark, action, [column.name for column in columns])
-        files_out = planned_rewrite.files_out + self._files_of_moved(action, planned_rewrite)
+        files_out = planned_rewrite.files_out + self._max_moved_files(action, planned_rewrite)
         certainty = Certainty.EXACT
         if planned_rewrite.is_estimate:
             certainty = Certainty.ABOUT
         elif planned_rewrite.is_upper_bound or planned_rewrite.moved:
             certainty = Certainty.AT_MOST
-        opens_of_deletes = estimate.file_opens_saved - (estimate.files_in - estimate.files_out)
+        delete_opens_saved = estimate.file_opens_saved - (estimate.files_in - estimate.files_out)
         prediction = planner_prediction(
             estimate,
             planned_rewrite,
@@ -157,42 +161,53 @@ class EnginePlanner:
             delete_files_removed=delete_files_removed(
                 facts, action, planned_rewrite, self.sequence_number
             ),
-            file_opens_saved=max(opens_of_deletes, 0) + planned_rewrite.files_in - files_out,
-            filters=predicted_opens(columns, planned_rewrite.ranges)
+            file_opens_saved=max(delete_opens_saved, 0) + planned_rewrite.files_in - files_out,
+            filters=predicted_filter_opens(columns, planned_rewrite.ranges)
             if planned_rewrite.ranges
             else (),
         )
         # Files that stay too large, because row groups and footers cannot be split, would be
         # rewritten again and again.
-        is_by_size = not (action.order.is_sorting or "rewrite-all" in action.options)
-        splits_none = is_by_size and planned_rewrite.oversized_out >= planned_rewrite.oversized_in
-        return replace(action, prediction=prediction, must_save=action.must_save or splits_none)
+        takes_wrong_sizes = not (action.order.is_sorting or "rewrite-all" in action.options)
+        leaves_all_oversized = (
+            takes_wrong_sizes and planned_rewrite.oversized_out >= planned_rewrite.oversized_in
+        )
+        return replace(
+            action, prediction=prediction, must_save=action.must_save or leaves_all_oversized
+        )
 
-    def _files_of_moved(self, action: Action, planned_rewrite: PlannedRewrite) -> int:
+    def _max_moved_files(self, action: Action, planned_rewrite: PlannedRewrite) -> int:
         """The most files that come of files that move to another partition spec: as many as the
         facts say, or, where the filter takes other partitions along, as the specs allow.
         """
         facts = self.facts
-        moved = planned_rewrite.moved
-        most_files = sum(
+        moved_groups = planned_rewrite.moved
+        max_files = sum(
             most_output_partitions(
-                facts.spec(each.spec_id), facts.default_spec, each.partition_count, each.row_count
+                facts.spec(moved_group.spec_id),
+                facts.default_spec,
+                moved_group.partition_count,
+                moved_group.row_count,
             )
-            for each in moved
+            for moved_group in moved_groups
         )
-        of_action = {p for p in action.partitions if p.spec_id != facts.default_spec_id}
-        if len(of_action) == sum(each.partition_count for each in moved):
-            most_files = min(most_files, action.prediction.files_out)
-        rolled = sum(
+        moved_partitions = {p for p in action.partitions if p.spec_id != facts.default_spec_id}
+        if len(moved_partitions) == sum(
+            moved_group.partition_count for moved_group in moved_groups
+        ):
+            max_files = min(max_files, action.prediction.files_out)
+        rolled_files = sum(
             most_rolled_files(
-                each.size_in_bytes,
-                each.row_count,
+                moved_group.size_in_bytes,
+                moved_group.row_count,
                 planned_rewrite.max_file_bytes,
                 len(facts.columns),
             )
-            for each in moved
+            for moved_group in moved_groups
         )
-        return min(most_files + rolled, sum(each.row_count for each in moved))
+        return min(
+            max_files + rolled_files, sum(moved_group.row_count for moved_group in moved_groups)
+        )
 
 
 #: A choice: the most data files that the planner goes through for one plan. It may go through all
@@ -200,12 +215,12 @@ class EnginePlanner:
 PLANNED_FILES = 2_000_000
 
 
-_UNASKED = (
+_UNASKED_NOTE = (
     "`icekit compact --exact` asks the planner, and shows the options that Spark's size decides."
 )
 
 
-def _is_plain(facts: TableFacts) -> bool:
+def _is_selected_by_metadata(facts: TableFacts) -> bool:
     """Whether the metadata alone tells which files the engine's planner selects: no delete file
     decides it, and no row goes into another partition. Its packing decides how many are written.
     """
@@ -214,7 +229,7 @@ def _is_plain(facts: TableFacts) -> bool:
     )
 
 
-def _check_present(facts: TableFacts) -> None:
+def _check_files_present(facts: TableFacts) -> None:
     """Raise for a table with missing files, without which it cannot be read."""
     if facts.missing is not None and facts.missing.fails_scans:
         raise MetadataUnreadable(
@@ -239,61 +254,71 @@ def plan_table(
     """Plan the rewrites that are worth it on a table, as the engine's planner predicts them.
 
     Of a large table it predicts only the first actions (:data:`PLANNED_FILES`), which save the most
-    file opens per byte. Without ``exact``, a plan starts no Spark
-    where the metadata tells what is selected: no deletes, no older partition spec. If nobody reads
-    the plan before it runs (not ``attended``, or ``ICEKIT_ATTENDED=no``), rewrites after which a
-    filter opens more files are left alone.
+    file opens per byte. Without ``exact``, a plan starts no Spark where the metadata tells what is
+    selected: no deletes, no older partition spec. If nobody reads the plan before it runs (not
+    ``attended``, or ``ICEKIT_ATTENDED=no``), rewrites after which a filter opens more files are
+    left alone.
 
     Reads metadata and the ledger; runs nothing. Raises the errors of :mod:`icekit.common.errors`.
     """
-    _check_present(facts)
+    _check_files_present(facts)
     policy = policy or CompactionPolicy()
     now = now or dt.datetime.now(dt.UTC)
     if findings is None:
         findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
     table_head = head(lake, facts.table, facts.ref)
     read = lake.tables.source(facts.table).read
-    recent = partitions_written_within(
+    recent_partitions = partitions_written_within(
         read, table_head, recent_minutes(policy), int(now.timestamp() * 1000)
     )
-    is_asked = exact or lake.spark_is_running or not _is_plain(facts)
-    spark = lake.spark if is_asked else None
-    unasked = old_iceberg_message(spark) if spark else _UNASKED
-    most_asked = 0 if unasked else max(1, PLANNED_FILES // max(1, facts.data.file_count))
-    past = ledger, display_name(lake.sql_name(facts.table))
-    speed = past_speed(*past)
-    row_speed = past_speed(*past, figure="rows_in")
-    bridge = spark if spark is not None and has_bridge(spark) else None
-    bounds = None
-    location = (table_head.snapshot or {}).get("manifest-list")
-    if location and _is_plain(facts) and policy.strategy == "binpack":
-        bounds = FileBounds(facts, read, manifest_list(read(location), location))
-    planner = EnginePlanner(
-        bridge, facts, table_head.sequence_number, speed, row_speed, most_asked, bounds
+    needs_spark = exact or lake.spark_is_running or not _is_selected_by_metadata(facts)
+    spark = lake.spark if needs_spark else None
+    unasked_note = old_iceberg_message(spark) if spark else _UNASKED_NOTE
+    max_asked_actions = (
+        0 if unasked_note else max(1, PLANNED_FILES // max(1, facts.data.file_count))
     )
-    planned = plan(
+    full_name = display_name(lake.sql_name(facts.table))
+    speed = past_speed(ledger, full_name)
+    row_speed = past_speed(ledger, full_name, actual_field="rows_in")
+    bridge_session = spark if spark is not None and has_bridge(spark) else None
+    file_bounds = None
+    manifest_list_path = (table_head.snapshot or {}).get("manifest-list")
+    if manifest_list_path and _is_selected_by_metadata(facts) and policy.strategy == "binpack":
+        file_bounds = FileBounds(
+            facts, read, manifest_list(read(manifest_list_path), manifest_list_path)
+        )
+    engine_planner = EnginePlanner(
+        bridge_session,
+        facts,
+        table_head.sequence_number,
+        speed,
+        row_speed,
+        max_asked_actions,
+        file_bounds,
+    )
+    compaction_plan = plan(
         facts,
         findings,
         policy,
         thresholds=thresholds,
-        cluster=cluster_of(bridge) if bridge is not None else None,
-        recent=recent,
-        predict=planner,
+        cluster=cluster_of(bridge_session) if bridge_session is not None else None,
+        recent=recent_partitions,
+        predict=engine_planner,
         speed=speed,
         now=now,
         attended=attended and is_attended(),
     )
-    notes = [*planned.notes]
-    if planned.actions:
+    notes = [*compaction_plan.notes]
+    if compaction_plan.actions:
         notes += statistics_notes(
             facts.catalog, facts.table, table_head.metadata, table_head.snapshot_id
         )
-        notes += [unasked] if unasked else []
+        notes += [unasked_note] if unasked_note else []
     return replace(
-        planned,
+        compaction_plan,
         snapshot_id=table_head.snapshot_id,
         actions=with_dangling_once(
-            planned.actions, dropped_by(facts, (), table_head.sequence_number)
+            compaction_plan.actions, dropped_delete_count(facts, (), table_head.sequence_number)
         ),
         notes=tuple(notes),
     )

@@ -61,10 +61,10 @@ class Claim:
             f" (which that run knows as {self.table})" if self.table != wanted_name else ""
         )
         return TableClaimed(
-            f"{wanted_name}{other_name_text} is claimed by run {self.run_id} on {self.owner.host} (process "
-            f"{self.owner.pid}), which began {span(max(0, at_ms - self.claimed_ms))} ago and sent "
-            f"its last heartbeat {span(max(0, at_ms - self.renewed_ms))} ago. Wait for that run; or "
-            "stop it, and continue it with --resume."
+            f"{wanted_name}{other_name_text} is claimed by run {self.run_id} on {self.owner.host} "
+            f"(process {self.owner.pid}), which began {span(max(0, at_ms - self.claimed_ms))} ago and sent "
+            f"its last heartbeat {span(max(0, at_ms - self.renewed_ms))} ago. Wait for that run; "
+            "or stop it, and continue it with --resume."
         )
 
 

@@ -85,7 +85,7 @@ class Ledger(SqliteFile):
     def __init__(
         self, path: Path | str | None = None, *, clock: Callable[[], int] = now_ms
     ) -> None:
-        """``path`` is that of :func:`default_ledger_path` if None; ``clock`` gives milliseconds since
+        """``path`` is :func:`default_ledger_path` if None; ``clock`` gives milliseconds since
         1970.
         """
         self.path = Path(path) if path is not None else default_ledger_path()

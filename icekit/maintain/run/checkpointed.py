@@ -20,7 +20,7 @@ from icekit.iceberg.filter_opens import FilterOpens
 from icekit.iceberg.metadata import TARGET, number_property, properties_of
 from icekit.maintain.action import Action
 from icekit.maintain.plan import Plan
-from icekit.maintain.planning.file_order import actual_opens
+from icekit.maintain.planning.file_order import actual_filter_opens
 from icekit.maintain.record.claims import ActionRecord, RunRecord, now_ms
 from icekit.maintain.record.ledger import Ledger
 from icekit.maintain.record.results import in_history
@@ -253,7 +253,7 @@ class CheckpointedRun(Runner):
         with contextlib.suppress(Exception):
             read = self.lake.tables.source(self.plan.table).read
             metadata = head(self.lake, self.plan.table).metadata
-            return actual_opens(read, metadata, action, progress.commits.values())
+            return actual_filter_opens(read, metadata, action, progress.commits.values())
         return ()
 
     def _split(self, action: Action, problem: BaseException) -> tuple[Status, Sequence[Action]]:

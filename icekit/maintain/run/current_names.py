@@ -10,7 +10,7 @@ from dataclasses import replace
 from icekit.iceberg.metadata import Field, Json, child_fields, columns, schema_of, schemas_of, specs
 from icekit.iceberg.where import where
 from icekit.maintain.action import Action
-from icekit.maintain.planning.rewrite_actions import excluding
+from icekit.maintain.planning.rewrite_actions import filter_without
 
 
 def with_current_names(action: Action, metadata: Json) -> Action:
@@ -28,7 +28,7 @@ def with_current_names(action: Action, metadata: Json) -> Action:
     of_partitions = where(action.catalog, by_id, leaf_columns, action.partitions)
     if of_partitions is None:
         return action
-    return replace(action, where=excluding(of_partitions, action.unless))
+    return replace(action, where=filter_without(of_partitions, action.unless))
 
 
 def _current_path(metadata: Json, path: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from icekit.iceberg.partition import Partition
 from icekit.iceberg.where import where
 from icekit.maintain.action import CONVERT, DANGLING, REWRITE_NOTHING, Action
 from icekit.maintain.engine_prediction import ask_planner, engine_groups
-from icekit.maintain.planning.rewrite_actions import excluding
+from icekit.maintain.planning.rewrite_actions import filter_without
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Act
     return replace(
         action,
         partitions=tuple(partitions),
-        where=excluding(partition_filter, action.unless),
+        where=filter_without(partition_filter, action.unless),
         partition_names=(),
     )
 

@@ -84,7 +84,7 @@ class TableResult:
     def judge(self, row: Row, fail_on: str) -> None:
         """Note the newest report, and whether it fails a gate."""
         self.health = row.status if row.status in JUDGED else ""
-        self.saved = row.savings.saved if row.savings else 0
+        self.saved = row.savings.saved_bytes if row.savings else 0
         self.end(row.verdict(fail_on), row.error or "")
 
     def end(self, reported: Status, error: str) -> None:

@@ -16,7 +16,7 @@ from icekit.engine.tables import EmbeddedTables
 from icekit.health import observe
 from icekit.health.diagnose.findings import Thresholds, findings_html
 from icekit.health.facts.model import TableFacts
-from icekit.maintain.planning.savings import savings_of, savings_sentence
+from icekit.maintain.planning.savings import savings_of, savings_sentences
 from icekit.report.history.store import HistoryFile, health
 from icekit.report.history.trend import runs_since_creation
 from icekit.show import charts
@@ -173,7 +173,7 @@ class ThresholdsExplorer(Explorer):
             f"{count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."
         )
         file_sizes_html = as_html([Sentence(snapshot_sentence), size_bars(facts, thresholds)])
-        savings_text = savings_sentence(facts, findings, thresholds)
+        savings_text = savings_sentences(facts, findings, thresholds)
         return findings_html(findings, savings_text) + file_sizes_html
 
     def build_controls(self) -> Any:
