@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -14,15 +15,19 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.cli.main import main
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.saving import as_data
 from icekit.health.diagnose import SYMPTOMS
 from icekit.health.diagnose.findings import COMPACTED, MAINTAINED, Finding, Findings, Severity
+from icekit.maintain import policy
+from icekit.maintain.planning import selection
 from icekit.maintain.planning.proposals import (
     TUNED,
     ByHand,
     Proposal,
     Proposals,
     _tune_proposals,
+    propose,
     verdict,
 )
 from icekit.tune import QUESTIONS
@@ -116,6 +121,33 @@ def test_the_options_of_a_compaction_hold_for_its_proposal_and_stand_in_its_comm
     assert "compact: small files" in printed
     assert "2 of 3 file opens of a full scan saved" in printed
     assert "icekit compact db.t --trial --threshold snapshots=50 --min-files 2\n" in printed
+
+
+def test_findings_and_candidates_are_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def count_calls(module: ModuleType, name: str) -> None:
+        function = getattr(module, name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            calls.append(name)
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count_calls(policy, "diagnose")
+    count_calls(selection, "candidates")
+    with lake_in(tmp_path) as catalog:
+        table = catalog.create_table("db.t", IDS)
+        for id in range(3):
+            table.append(pa.table({"id": [id]}))
+        lake = icekit.connect()
+        facts = lake.observe("db.t")
+        findings = icekit.diagnose(facts)
+        propose(lake, facts, findings, policy=CompactionPolicy(min_files=2))
+    assert calls == ["diagnose", "candidates"]
 
 
 @pytest.mark.parametrize(

@@ -66,12 +66,48 @@ def plan(
     """Plan the rewrites of data files that are worth it; pure except for ``predict``; runs nothing.
 
     ``recent`` are partitions written lately: they are skipped if the policy says so, or else if a
-    commit is likely to conflict with their rewrite. ``predict`` asks the engine; without it
-    predictions are those of the metadata. ``speed`` is that of past runs, needed for a budget in
-    minutes. A policy with limits of its own (``min_files``, ``delete_ratio``) has ``findings`` made
-    again with these. Unless somebody is there to read the plan (``attended``), rewrites that make a
-    filter slower are left alone. A table where nothing is worth doing gives a plan without actions.
-    Raises
+    commit is likely to conflict with their rewrite. ``speed`` is that of past runs, needed for a
+    budget in minutes. A policy with limits of its own (``min_files``, ``delete_ratio``) has
+    ``findings`` made again with these. The rest is as in :func:`plan_selection`.
+    """
+    policy = policy or CompactionPolicy()
+    now = now or dt.datetime.now(dt.UTC)
+    thresholds = thresholds or Thresholds()
+    policy_thresholds = thresholds_of(policy, thresholds)
+    policy_findings = findings_of(policy, facts, findings, thresholds)
+    selection = select(
+        facts, policy_findings, policy, policy_thresholds, recent=recent, speed=speed, now=now
+    )
+    return plan_selection(
+        facts,
+        policy_findings,
+        policy,
+        policy_thresholds,
+        selection,
+        cluster=cluster,
+        predict=predict,
+        now=now,
+        attended=attended,
+    )
+
+
+def plan_selection(
+    facts: TableFacts,
+    findings: Findings,
+    policy: CompactionPolicy,
+    thresholds: Thresholds,
+    selection: RewriteSelection,
+    *,
+    cluster: Cluster | None = None,
+    predict: Predict = lambda action: action,
+    now: dt.datetime | None = None,
+    attended: bool = True,
+) -> Plan:
+    """Plan the rewrites that are selected; ``findings`` and ``thresholds`` are those of the policy.
+
+    ``predict`` asks the engine; without it predictions are those of the metadata. Unless somebody
+    is there to read the plan (``attended``), rewrites that make a filter slower are left alone. A
+    table where nothing is worth doing gives a plan without actions. Raises
     :class:`~icekit.common.errors.ParameterError` for a policy that does not fit the table,
     :class:`~icekit.common.errors.TableContradicted` for a table with
     :attr:`~icekit.health.facts.model.TableFacts.contradictions`, and
@@ -79,15 +115,8 @@ def plan(
     :attr:`~icekit.health.facts.model.TableFacts.unsupported_columns`.
     """
     _check_rewritable(facts)
-    policy = policy or CompactionPolicy()
     now = now or dt.datetime.now(dt.UTC)
-    thresholds = thresholds or Thresholds()
-    policy_thresholds = thresholds_of(policy, thresholds)
-    findings = findings_of(policy, facts, findings, thresholds)
     order = row_order(facts, policy)
-    selection = select(
-        facts, findings, policy, policy_thresholds, recent=recent, speed=speed, now=now
-    )
     explained_options: Sequence[Explained] = ()
     if cluster:
         rewrite_total = total_of(c.prediction for c in selection.selected_candidates)
@@ -102,7 +131,7 @@ def plan(
             )
         )
     rewrite_inputs = RewriteInputs(
-        facts, policy_thresholds, order, {option.name: option.value for option in explained_options}
+        facts, thresholds, order, {option.name: option.value for option in explained_options}
     )
     action_planner = _Planner(
         rewrite_inputs, predict, selection.budget_limits, list(selection.skipped), attended

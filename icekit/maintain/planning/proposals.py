@@ -36,11 +36,13 @@ from icekit.health.facts.rollup import open_file_cost
 from icekit.iceberg.partition import Partition
 from icekit.iceberg.where import lookup_of
 from icekit.maintain.plan import Plan
-from icekit.maintain.planning.compaction import plan
+from icekit.maintain.planning.compaction import plan_selection
 from icekit.maintain.planning.conversion import forecast_facts, plan_conversion
 from icekit.maintain.planning.maintenance import plan_maintenance
-from icekit.maintain.planning.savings import Savings, savings_of
-from icekit.maintain.policy import findings_of, recent_minutes
+from icekit.maintain.planning.savings import Savings, savings_of_selection
+from icekit.maintain.planning.selection import select
+from icekit.maintain.planning.table_plan import past_speed
+from icekit.maintain.policy import findings_of, recent_minutes, thresholds_of
 from icekit.maintain.prediction import total_of
 
 #: Findings that come back unless a setting changes, each with the ``icekit tune`` question that
@@ -224,27 +226,32 @@ def propose(
     engine's planner is asked by the commands themselves. Starts Spark only for equality deletes,
     writes nothing, and raises the errors of :mod:`icekit.common.errors`.
     """
-    thresholds_or_default = thresholds or Thresholds()
+    thresholds = thresholds or Thresholds()
     if findings is None:
-        findings = diagnose(facts, thresholds_or_default, session_conf=lake.session_conf())
+        findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
     policy = policy or CompactionPolicy()
-    compaction_findings = findings_of(policy, facts, findings, thresholds_or_default)
-    savings = savings_of(facts, compaction_findings, thresholds_or_default, policy)
+    policy_thresholds = thresholds_of(policy, thresholds)
+    policy_findings = findings_of(policy, facts, findings, thresholds)
+    is_rewritable = not facts.contradictions and not facts.unsupported_columns
+    recent: Iterable[Partition] = ()
+    speed = None
+    if is_rewritable:
+        recent = _recent_partitions(lake, facts, policy)
+        if policy.budget_minutes is not None:
+            speed = past_speed(None, display_name(lake.sql_name(facts.table)))
+    selection = select(
+        facts, policy_findings, policy, policy_thresholds, recent=recent, speed=speed
+    )
+    savings = savings_of_selection(facts, policy_findings, selection)
     case = _Case(lake, facts, findings, savings, command_options)
     proposals: list[Proposal] = []
     forecast = compaction_plan = None
     if "equality_deletes" in findings.names and not facts.is_unreadable:
         forecast = forecast_facts(lake, facts, executor)
         case.notes.append(_heap_sentence(forecast))
-    if not facts.contradictions and not facts.unsupported_columns:
-        speed = None
-        if policy.budget_minutes is not None:
-            from icekit.maintain.planning.table_plan import past_speed
-
-            speed = past_speed(None, display_name(lake.sql_name(facts.table)))
-        recent = _recent_partitions(case, policy)
-        compaction_plan = plan(
-            facts, findings, policy, thresholds=thresholds_or_default, recent=recent, speed=speed
+    if is_rewritable:
+        compaction_plan = plan_selection(
+            facts, policy_findings, policy, policy_thresholds, selection
         )
     if (
         forecast
@@ -253,7 +260,7 @@ def propose(
     ):
         proposals += _conversion_proposals(case, forecast)
     if compaction_plan:
-        proposals += _compaction_proposals(case, compaction_plan, compaction_findings, policy)
+        proposals += _compaction_proposals(case, compaction_plan, policy_findings, policy)
     note_count = len(case.notes)
     proposals += _maintenance_proposals(case)
     # Findings that compact or maintain leave alone are in a note.
@@ -316,13 +323,14 @@ def _conversion_proposals(case: _Case, forecast: HeapForecast) -> list[Proposal]
     ]
 
 
-def _recent_partitions(case: _Case, policy: CompactionPolicy) -> Iterable[Partition]:
+def _recent_partitions(
+    lake: Lake, facts: TableFacts, policy: CompactionPolicy
+) -> Iterable[Partition]:
     """The partitions written within the policy's time."""
-    facts = case.facts
     if policy.leave_alone_minutes is None:
         return facts.recent
-    table_head = head(case.lake, facts.table, facts.ref)
-    read = case.lake.tables.source(facts.table).read
+    table_head = head(lake, facts.table, facts.ref)
+    read = lake.tables.source(facts.table).read
     return partitions_written_within(
         read, table_head, recent_minutes(policy), facts.collected_at_ms
     )

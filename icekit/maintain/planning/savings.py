@@ -77,8 +77,8 @@ def current_selection(
     """What ``icekit compact`` with the options of ``policy`` would rewrite now, and what it would
     leave alone.
     """
-    # Which partitions are recent, the facts know for the default time only.
-    policy = (policy or CompactionPolicy()).replaced(leave_alone_minutes=None)
+    # The facts know which partitions are recent only for the default time, and no past speed.
+    policy = (policy or CompactionPolicy()).replaced(leave_alone_minutes=None, budget_minutes=None)
     return select(facts, findings, policy, thresholds or Thresholds(), recent=facts.recent)
 
 
@@ -94,9 +94,17 @@ def savings_of(
 
     What coarser partitions or a larger target file size would save, ``icekit tune`` measures.
     """
+    selection = current_selection(facts, findings, thresholds, policy)
+    return savings_of_selection(facts, findings, selection)
+
+
+def savings_of_selection(
+    facts: TableFacts, findings: Findings, selection: RewriteSelection
+) -> Savings:
+    """Work out what the selected rewrites would save, and the manifests that ``findings`` name."""
     if facts.contradictions or facts.is_unreadable:
         findings = Findings()
-    selected_candidates = current_selection(facts, findings, thresholds, policy).selected_candidates
+    selected_candidates = selection.selected_candidates
     partitions_under_deletes = {
         p for c in selected_candidates if c.mode in {"deletes", "vectors"} for p in c.partitions
     }
@@ -157,14 +165,17 @@ def savings_sentences(
         )
     sentences_by_finding: dict[str, str] = {}
     fixed_findings: list[Finding] = []
-    no_savings = savings_before = savings_of(facts, Findings())
+    selection = current_selection(facts, Findings(), thresholds)
+    no_savings = savings_before = savings_of_selection(facts, Findings(), selection)
     for action_finding, action_findings in findings_by_action.items():
         fixed_findings += action_findings
-        savings_after = savings_of(facts, Findings(fixed_findings), thresholds)
+        selection = current_selection(facts, Findings(fixed_findings), thresholds)
+        savings_after = savings_of_selection(facts, Findings(fixed_findings), selection)
         if sentence := _savings_sentence(savings_before, savings_after, "Saves"):
             sentences_by_finding[action_finding] = sentence
         savings_before = savings_after
-    closing_sentences = [waiting_sentence(facts, findings, thresholds)]
+    # The last selection is that of all findings.
+    closing_sentences = [_waiting_sentence(facts, selection)]
     if len(findings) > 1:
         closing_sentences.insert(
             0, _savings_sentence(no_savings, savings_before, "Fixing all of these saves")
@@ -180,13 +191,17 @@ def waiting_sentence(
     """The rewrites that would help, but would be left alone now, as a sentence with the reason;
     empty if there are none.
     """
+    return _waiting_sentence(facts, current_selection(facts, findings, thresholds))
+
+
+def _waiting_sentence(facts: TableFacts, selection: RewriteSelection) -> str:
     if facts.contradictions:
         contradictions_text = " and ".join(each.replace("_", " ") for each in facts.contradictions)
         return f"Nothing is rewritten before these findings are fixed: {contradictions_text}."
     if facts.unsupported_columns:
         limits_text = engine_limits(facts.engine, facts.unsupported_columns)
         return f"Nothing is rewritten: {limits_text}."
-    postponed_text = current_selection(facts, findings, thresholds).postponed_text
+    postponed_text = selection.postponed_text
     return f"Compaction postpones {postponed_text}" if postponed_text else ""
 
 

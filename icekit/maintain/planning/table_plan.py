@@ -30,7 +30,7 @@ from icekit.maintain.plan import Plan, statistics_notes
 from icekit.maintain.planning.candidates import dropped_delete_count
 from icekit.maintain.planning.compaction import plan
 from icekit.maintain.planning.file_order import FileBounds, predicted_filter_opens, range_columns
-from icekit.maintain.policy import recent_minutes
+from icekit.maintain.policy import findings_of, recent_minutes, thresholds_of
 from icekit.maintain.prediction import Certainty, Prediction
 from icekit.maintain.record.claims import ActionRecord
 from icekit.maintain.record.ledger import Ledger, open_ledger
@@ -264,8 +264,12 @@ def plan_table(
     _check_files_present(facts)
     policy = policy or CompactionPolicy()
     now = now or dt.datetime.now(dt.UTC)
+    thresholds = thresholds or Thresholds()
+    policy_thresholds = thresholds_of(policy, thresholds)
     if findings is None:
-        findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
+        findings = diagnose(facts, policy_thresholds, session_conf=lake.session_conf())
+    else:
+        findings = findings_of(policy, facts, findings, thresholds)
     table_head = head(lake, facts.table, facts.ref)
     read = lake.tables.source(facts.table).read
     recent_partitions = partitions_written_within(
@@ -300,7 +304,7 @@ def plan_table(
         facts,
         findings,
         policy,
-        thresholds=thresholds,
+        thresholds=policy_thresholds,
         cluster=cluster_of(bridge_session) if bridge_session is not None else None,
         recent=recent_partitions,
         predict=engine_planner,

@@ -8,10 +8,10 @@ from typing import Any
 from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import IcekitError, ParameterError
 from icekit.common.sql import display_name
-from icekit.maintain.planning.candidates import candidates
-from icekit.maintain.planning.compaction import plan
+from icekit.maintain.planning.compaction import plan_selection
+from icekit.maintain.planning.selection import select
 from icekit.maintain.planning.table_plan import past_speed
-from icekit.maintain.policy import findings_of
+from icekit.maintain.policy import findings_of, thresholds_of
 from icekit.show import charts
 from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import View, column, html_area, note, text_field
@@ -97,15 +97,12 @@ class CompactionExplorer(Explorer):
 
     def _chart_html(self, policy: CompactionPolicy) -> str:
         facts = self.view.facts
-        findings = self.view.findings
-        thresholds = self.view.thresholds
+        thresholds = thresholds_of(policy, self.view.thresholds)
+        findings = findings_of(policy, facts, self.view.findings, self.view.thresholds)
         full_table_name = display_name(self.view.lake.sql_name(facts.table))
         past_rewrite_speed = (
             past_speed(self.ledger, full_table_name) if policy.budget_minutes else None
         )
-        estimated_plan = plan(
-            facts, findings, policy, thresholds=thresholds, speed=past_rewrite_speed
-        )
-        policy_findings = findings_of(policy, facts, findings, thresholds)
-        ranked_candidates = candidates(facts, policy_findings, policy, thresholds)
-        return charts.candidates(facts, ranked_candidates, estimated_plan)._repr_html_()
+        selection = select(facts, findings, policy, thresholds, speed=past_rewrite_speed)
+        estimated_plan = plan_selection(facts, findings, policy, thresholds, selection)
+        return charts.candidates(facts, selection.all_candidates, estimated_plan)._repr_html_()
