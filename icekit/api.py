@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icekit.common.commands.compaction_policy import CompactionPolicy, Scope, Strategy
+from icekit.common.commands.shared import HealthOptions
 from icekit.common.sql import Identifier
 from icekit.engine import lake as catalog
 from icekit.health import TableFacts, observe
@@ -152,24 +154,62 @@ class Lake(catalog.Lake):
         table: str | Identifier,
         *,
         thresholds: Mapping[str, float] | None = None,
+        filter_columns: Sequence[str] | None = None,
         executor: str = "",
+        scope: Scope = "minor",
+        strategy: Strategy = "binpack",
+        columns: Sequence[str] = (),
+        budget: str = "",
+        since: str | dt.date | None = None,
+        until: str | dt.date | None = None,
+        skip_last: str = "",
         leave_alone: str = "",
+        min_files: int | None = None,
+        delete_ratio: float | None = None,
+        old_specs: bool = False,
+        max_action_bytes: int | str = 50_000_000_000,
+        max_action_partitions: int = 100,
+        ledger: Ledger | str | None = None,
     ) -> Proposals:
         """List everything worth doing on a table, with the commands; only reads metadata.
 
-        ``executor`` is the one that reads equality deletes: ``4 cores 8g`` (default: this
-        session's). See :func:`icekit.maintain.planning.proposals.propose`.
+        ``thresholds`` and ``filter_columns`` are those of :meth:`look`, and the commands repeat
+        them. ``executor`` is the one that reads equality deletes: ``4 cores 8g`` (default: this
+        session's). The others are the options of the compaction, as in :meth:`plan`. See
+        :func:`icekit.maintain.planning.proposals.propose`.
         """
         from icekit.maintain.planning.proposals import propose
 
-        changed_thresholds = Thresholds().with_changes(**thresholds or {})
-        facts = self.observe(table, size_ratios=changed_thresholds.size_ratios)
+        policy = CompactionPolicy(
+            scope=scope,
+            strategy=strategy,
+            columns=columns,
+            budget=budget,
+            since=since,
+            until=until,
+            skip_last=skip_last,
+            leave_alone=leave_alone,
+            min_files=min_files,
+            delete_ratio=delete_ratio,
+            old_specs=old_specs,
+            max_action_bytes=max_action_bytes,
+            max_action_partitions=max_action_partitions,
+        )
+        health_options = HealthOptions.of(
+            {"thresholds": thresholds, "filter_columns": filter_columns}
+        )
+        changed_thresholds = Thresholds().with_changes(**health_options.thresholds)
+        facts = self.observe(
+            table, size_ratios=changed_thresholds.size_ratios, filter_columns=filter_columns
+        )
         return propose(
             self,
             facts,
             thresholds=changed_thresholds,
             executor=executor,
-            policy=CompactionPolicy(leave_alone=leave_alone),
+            policy=policy,
+            command_options=shlex.join(health_options.words(HealthOptions)),
+            ledger=ledger,
         )
 
     def run(

@@ -5,6 +5,7 @@ that does it.
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ import icekit
 from icekit.api import Lake
 from icekit.cli.main import main
 from icekit.common.commands.compaction_policy import CompactionPolicy
+from icekit.common.errors import ParameterError, Status
 from icekit.common.saving import as_data
 from icekit.health.diagnose import SYMPTOMS
 from icekit.health.diagnose.findings import COMPACTED, MAINTAINED, Finding, Findings, Severity
@@ -30,10 +32,13 @@ from icekit.maintain.planning.proposals import (
     propose,
     verdict,
 )
+from icekit.maintain.record.ledger import Ledger
+from icekit.maintain.record.results import Actual
 from icekit.tune import QUESTIONS
 from tests import factories as make
 from tests.commands import parsed
 from tests.golden import Golden
+from tests.maintain.records import ACTION
 from tests.maintain.tables import Named
 from tests.offline import IDS, lake_in
 
@@ -121,6 +126,37 @@ def test_the_options_of_a_compaction_hold_for_its_proposal_and_stand_in_its_comm
     assert "compact: small files" in printed
     assert "2 of 3 file opens of a full scan saved" in printed
     assert "icekit compact db.t --trial --threshold snapshots=50 --min-files 2\n" in printed
+
+
+def test_python_proposes_with_the_options_of_the_command(tmp_path: Path) -> None:
+    with lake_in(tmp_path) as catalog:
+        table = catalog.create_table("db.t", IDS)
+        for id in range(3):
+            table.append(pa.table({"id": [id]}))
+        lake = icekit.connect()
+        answer = lake.propose(
+            "db.t",
+            thresholds={"snapshots": 50},
+            filter_columns=["id"],
+            min_files=2,
+            budget="2 files",
+            max_action_partitions=7,
+        )
+        [compact] = lake.propose("db.t", min_files=2, budget="3 files").proposals
+        with pytest.raises(ParameterError, match="the ledger has none"):
+            lake.propose("db.t", min_files=2, budget="30 minutes", ledger=str(tmp_path / "new.db"))
+        ledger = Ledger(tmp_path / "ledger.db")
+        actual = Actual(files_in=9, bytes_in=10_000, files_out=1, commits=1)
+        done = replace(ACTION, status=Status.DONE, actual=actual, seconds=1.0, ended_ms=1)
+        ledger.save_action(done)
+        [in_time] = lake.propose("db.t", min_files=2, budget="30 minutes", ledger=ledger).proposals
+
+    assert "larger than the rest of the budget" in answer.text()
+    assert not answer.proposals
+    assert compact.command == "icekit compact db.t --trial --budget '3 files' --min-files 2"
+    assert in_time.file_opens_saved == compact.file_opens_saved == 2
+    with pytest.raises(ParameterError, match="scope"):
+        lake.propose("db.t", scope="all")  # type: ignore[arg-type]
 
 
 def test_findings_and_candidates_are_made_once(

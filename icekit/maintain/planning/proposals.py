@@ -44,6 +44,7 @@ from icekit.maintain.planning.selection import select
 from icekit.maintain.planning.table_plan import past_speed
 from icekit.maintain.policy import findings_of, recent_minutes, thresholds_of
 from icekit.maintain.prediction import total_of
+from icekit.maintain.record.ledger import Ledger
 
 #: Findings that come back unless a setting changes, each with the ``icekit tune`` question that
 # finds the setting.
@@ -215,6 +216,7 @@ def propose(
     executor: Executor | str = "",
     policy: CompactionPolicy | None = None,
     command_options: str = "",
+    ledger: Ledger | str | None = None,
 ) -> Proposals:
     """Plan everything that findings ask for, from one observation: conversion, compaction,
     maintenance, settings.
@@ -222,7 +224,8 @@ def propose(
     The compaction resolves equality deletes; they are converted only if it leaves their partitions
     alone and Spark's own read may not fit the heap of the ``executor`` (default: the session's).
     The compaction has the options of ``policy``. ``command_options`` are added to the commands of
-    compact and maintain, so that they see the same findings. Figures are those of the metadata; the
+    compact and maintain, so that they see the same findings. The ``ledger`` has the speed of past
+    runs, for a budget in minutes. Figures are those of the metadata; the
     engine's planner is asked by the commands themselves. Starts Spark only for equality deletes,
     writes nothing, and raises the errors of :mod:`icekit.common.errors`.
     """
@@ -238,7 +241,7 @@ def propose(
     if is_rewritable:
         recent = _recent_partitions(lake, facts, policy)
         if policy.budget_minutes is not None:
-            speed = past_speed(None, display_name(lake.sql_name(facts.table)))
+            speed = past_speed(ledger, display_name(lake.sql_name(facts.table)))
     selection = select(
         facts, policy_findings, policy, policy_thresholds, recent=recent, speed=speed
     )
@@ -279,7 +282,7 @@ def propose(
             facts.name,
             proposals,
             by_hand,
-            is_healthy=not (findings or proposals),
+            is_healthy=not (findings or policy_findings or proposals),
             waits=waiting_reason,
         ),
         file_opens=case.savings.scan_opens,
