@@ -98,11 +98,11 @@ class Action:
             return command_line(command, self.catalog, table_name, *branch_options, "--execute")
         if self.expiry is not None and not self.expiry.is_stock:
             # Iceberg's own procedure would remove what writers and staged writes need.
-            options = (
+            command_options = (
                 *(self.retention.command_options if self.retention else ()),
                 *("--procedures", self.procedure, "--execute"),
             )
-            return command_line("maintain", self.catalog, table_name, *options)
+            return command_line("maintain", self.catalog, table_name, *command_options)
         call_arguments: dict[str, sql.Argument] = {"table": table_name}
         if self.order.is_sorting:
             call_arguments["strategy"] = "sort"
@@ -116,7 +116,9 @@ class Action:
             call_arguments["older_than"] = self.older_than
         call_arguments |= self.arguments
         rewrite_options = {
-            option: setting for option, setting in self.options.items() if option != DANGLING
+            option: option_value
+            for option, option_value in self.options.items()
+            if option != DANGLING
         }
         return sql.call(self.catalog, self.procedure, options=rewrite_options, **call_arguments)
 

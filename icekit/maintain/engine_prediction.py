@@ -134,7 +134,7 @@ class Speed:
     bytes_and_seconds: tuple[tuple[float, float], ...]
 
     @property
-    def most_bytes(self) -> float:
+    def max_known_bytes(self) -> float:
         """The largest size that the earlier actions say something about."""
         return _SIZE_FACTOR * max(action_bytes for action_bytes, _ in self.bytes_and_seconds)
 
@@ -153,7 +153,7 @@ class Speed:
 
     def bytes_within(self, seconds: float) -> int:
         """The bytes that actions read in this time, at the speed of the largest ones."""
-        largest_bytes = self.most_bytes / _SIZE_FACTOR
+        largest_bytes = self.max_known_bytes / _SIZE_FACTOR
         return int(seconds * largest_bytes / (self.seconds(largest_bytes) or seconds))
 
 

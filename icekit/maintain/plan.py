@@ -199,8 +199,10 @@ def statistics_notes(
 ) -> list[str]:
     """A note on the statistics of the snapshot that a plan starts from; none without any."""
     statistics = statistics_of(metadata, snapshot_id)
-    kinds_text = " and ".join(f"{each.kind} statistics" for each in statistics)
-    renewal_sql = "; ".join(renewal_statement(catalog, table, each) for each in statistics)
+    kinds_text = " and ".join(f"{statistic.kind} statistics" for statistic in statistics)
+    renewal_sql = "; ".join(
+        renewal_statement(catalog, table, statistic) for statistic in statistics
+    )
     note = (
         f"The snapshot has {kinds_text}; those that this plan commits have none. To renew them "
         f"after the run (on a branch, with its new snapshot as snapshot_id): {renewal_sql}"

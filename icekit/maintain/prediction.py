@@ -68,7 +68,7 @@ class Prediction:
     @property
     def slower_filters(self) -> tuple[FilterOpens, ...]:
         """The filters that open more files afterwards."""
-        return tuple(each for each in self.filters if each.is_worse)
+        return tuple(filter_opens for filter_opens in self.filters if filter_opens.is_worse)
 
     @property
     def unit_out(self) -> str:
@@ -105,9 +105,9 @@ def total_of(predictions: Iterable[Prediction], unit: str = "file") -> Predictio
     known_seconds = [p.seconds for p in counted_predictions if p.seconds is not None]
     sources = {p.source for p in counted_predictions}
     sums_by_field = {
-        figure.name: sum(getattr(p, figure.name) for p in counted_predictions)
-        for figure in fields(Prediction)
-        if figure.type is int
+        prediction_field.name: sum(getattr(p, prediction_field.name) for p in counted_predictions)
+        for prediction_field in fields(Prediction)
+        if prediction_field.type is int
     }
     return Prediction(
         seconds=sum(known_seconds) if len(known_seconds) == len(counted_predictions) else None,

@@ -34,7 +34,7 @@ def test_an_action_that_waited_for_the_cluster_changes_little() -> None:
 
     assert measured.seconds(GIB) == pytest.approx(55)
     assert measured.bytes_within(55) == GIB
-    assert measured.most_bytes == 4 * GIB
+    assert measured.max_known_bytes == 4 * GIB
 
 
 def test_past_speed_is_of_the_tables_own_measured_runs_of_the_same_kind(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def row(
 ) -> Row:
     found = tuple((name, "warning") for name in findings)
     known = health or dataclasses.replace(record(table=table, findings=found), data_files=9)
-    savings = Savings(saved_bytes=saved, scan_cost=100)
+    savings = Savings(saved_bytes=saved, scan_cost_bytes=100)
     return Row(table, status, 1.0, f"{table}.html", savings=savings, health=known)
 
 

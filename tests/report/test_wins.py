@@ -46,8 +46,8 @@ def test_small_files_save_an_open_each_at_the_tables_own_cost() -> None:
     assert savings.rewrite_bytes == 100 * MIB
     assert savings.saved_bytes == 99 * OPEN_FILE_COST
     # A full scan opens 100 files and one manifest, and reads both.
-    assert savings.scan_cost == 101 * OPEN_FILE_COST + 100 * MIB + 50_000
-    assert savings.share == pytest.approx(savings.saved_bytes / savings.scan_cost)
+    assert savings.scan_cost_bytes == 101 * OPEN_FILE_COST + 100 * MIB + 50_000
+    assert savings.share == pytest.approx(savings.saved_bytes / savings.scan_cost_bytes)
     own = table_facts(groups=(group,), properties={"read.split.open-file-cost": "1048576"})
     assert won(own).saved_bytes == 99 * MIB
 
@@ -141,10 +141,13 @@ def test_what_one_action_saves_is_said_once() -> None:
 
 def test_totals_leave_out_what_is_not_known() -> None:
     summed = savings_total(
-        [Savings(saved_bytes=5, scan_cost=10), Savings(saved_bytes=2, scan_cost=10, orphan_files=3)]
+        [
+            Savings(saved_bytes=5, scan_cost_bytes=10),
+            Savings(saved_bytes=2, scan_cost_bytes=10, orphan_files=3),
+        ]
     )
 
-    assert (summed.saved_bytes, summed.scan_cost, summed.orphan_files) == (7, 20, 3)
+    assert (summed.saved_bytes, summed.scan_cost_bytes, summed.orphan_files) == (7, 20, 3)
     assert summed.orphan_bytes is None
     assert savings_total([]).saved_bytes == 0
 

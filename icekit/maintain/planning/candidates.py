@@ -82,20 +82,20 @@ def delete_loads(
             delete_group = groups_by_kind.get(kind)
             if delete_group is None:
                 continue
-            reached_count = min(delete_group.file_count, data_group.file_count)
-            pair_count = delete_group.file_count
+            reached_file_count = min(delete_group.file_count, data_group.file_count)
+            file_pair_count = delete_group.file_count
             is_file_scoped_group = delete_group.file_scoped_count == delete_group.file_count
             if not is_file_scoped_group:
-                reached_count, pair_count = _reached_by_positions(
+                reached_file_count, file_pair_count = _reached_by_positions(
                     sequence_counts.get(partition, ())
                 )
-            delete_opens += pair_count
+            delete_opens += file_pair_count
             delete_ratio = delete_group.record_count / data_group.record_count
             if delete_ratio >= min_delete_ratio:
                 delete_kinds.append(kind.value.replace("_", " "))
                 deleted_share += delete_ratio
                 is_file_scoped_load = is_file_scoped_load and is_file_scoped_group
-                data_file_count = max(data_file_count, reached_count)
+                data_file_count = max(data_file_count, reached_file_count)
         if delete_kinds:
             loads_by_partition[partition] = DeleteLoad(
                 data_file_count=data_file_count,
@@ -112,12 +112,12 @@ def _reached_by_positions(sequence_counts: Iterable[SequenceCounts]) -> tuple[in
     """The number of data files that at least one position delete file may apply to, by sequence
     number, and of pairs of a data file and such a delete file (table spec, "Scan Planning").
     """
-    data_file_count = pair_count = later_delete_count = 0
+    data_file_count = file_pair_count = later_delete_count = 0
     for counts in sorted(sequence_counts, key=lambda counts: -counts.sequence_number):
         later_delete_count += counts.position_delete_file_count
         data_file_count += counts.data_file_count if later_delete_count else 0
-        pair_count += counts.data_file_count * later_delete_count
-    return data_file_count, pair_count
+        file_pair_count += counts.data_file_count * later_delete_count
+    return data_file_count, file_pair_count
 
 
 def dropped_delete_count(
@@ -133,26 +133,34 @@ def dropped_delete_count(
     a vector replaces, are dropped, too.
     """
     rewritten_partitions = set(partitions)
-    scoped_counts = {g.partition: g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES)}
-    vector_counts = {g.partition: g.file_count for g in facts.of_kind(Kind.DELETION_VECTORS)}
+    scoped_count_by_partition = {
+        g.partition: g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES)
+    }
+    vector_count_by_partition = {
+        g.partition: g.file_count for g in facts.of_kind(Kind.DELETION_VECTORS)
+    }
     dropped_count = sum(
         vector_count
-        for partition, vector_count in vector_counts.items()
+        for partition, vector_count in vector_count_by_partition.items()
         if partition in rewritten_partitions
     )
     for delete_state in (DeleteState.DANGLING, DeleteState.REPLACED):
-        dropped_count += sum(unapplied.file_count for unapplied in facts.unapplied_in(delete_state))
+        dropped_count += sum(
+            unapplied_deletes.file_count for unapplied_deletes in facts.unapplied_in(delete_state)
+        )
     # Those of new keys are not above the snapshot's sequence number either.
     data_partitions = {g.partition for g in facts.of_kind(Kind.DATA)}
-    for unapplied in facts.unapplied_in(DeleteState.NEW_KEYS):
+    for unapplied_deletes in facts.unapplied_in(DeleteState.NEW_KEYS):
         reached_partitions = (
             data_partitions
-            if facts.spec(unapplied.partition.spec_id).is_unpartitioned
-            else {unapplied.partition}
+            if facts.spec(unapplied_deletes.partition.spec_id).is_unpartitioned
+            else {unapplied_deletes.partition}
         )
-        dropped_count += unapplied.file_count if reached_partitions <= rewritten_partitions else 0
+        dropped_count += (
+            unapplied_deletes.file_count if reached_partitions <= rewritten_partitions else 0
+        )
     counts_by_partition = sequences_by_partition(facts)
-    oldest_data_sequences = {
+    oldest_sequence_by_partition = {
         partition: sequence_number
         if partition in rewritten_partitions
         else min(
@@ -164,26 +172,28 @@ def dropped_delete_count(
     for partition, sequence_counts in counts_by_partition.items():
         # Equality deletes of an unpartitioned spec apply to every partition.
         is_global = facts.spec(partition.spec_id).is_unpartitioned
-        lowest_data_sequence = (
-            min(oldest_data_sequences.values()) if is_global else oldest_data_sequences[partition]
+        lowest_sequence = (
+            min(oldest_sequence_by_partition.values())
+            if is_global
+            else oldest_sequence_by_partition[partition]
         )
         dropped_count += sum(
             counts.equality_delete_file_count
             for counts in sequence_counts
-            if counts.sequence_number <= lowest_data_sequence
+            if counts.sequence_number <= lowest_sequence
         )
         # SequenceCounts includes vectors among the position deletes; those were counted above.
         position_delete_count = sum(
             counts.position_delete_file_count for counts in sequence_counts
-        ) - vector_counts.get(partition, 0)
+        ) - vector_count_by_partition.get(partition, 0)
         older_counts = [
             counts
             for counts in sequence_counts
-            if counts.sequence_number < oldest_data_sequences[partition]
+            if counts.sequence_number < oldest_sequence_by_partition[partition]
         ]
         if (
             partition in rewritten_partitions
-            and scoped_counts.get(partition, 0) == position_delete_count
+            and scoped_count_by_partition.get(partition, 0) == position_delete_count
         ):
             dropped_count += position_delete_count
         else:
@@ -437,14 +447,14 @@ class _CandidateFinder:
         ]
         small_totals = Totals.of_buckets(small_buckets)
         prediction = candidate.prediction
-        merged_count = small_totals.file_count - rewrite_group.files_out(
+        saved_file_count = small_totals.file_count - rewrite_group.files_out(
             small_buckets, target_bytes
         )
         file_count = prediction.files_in
-        large_count = file_count - small_totals.file_count
+        large_file_count = file_count - small_totals.file_count
         # Nobody knows how many files come of large ones whose rows go to another spec.
-        is_split = large_count > 0 and rewrite_group.has_exact_partition_count
-        applies_by_reason = {"small files": merged_count > 0, "oversized files": is_split}
+        is_split = large_file_count > 0 and rewrite_group.has_exact_partition_count
+        applies_by_reason = {"small files": saved_file_count > 0, "oversized files": is_split}
         reasons = tuple(reason for reason, applies in applies_by_reason.items() if applies)
         is_rewritten = prediction.bytes_in > self.max_bytes or (
             file_count > 1
@@ -463,16 +473,16 @@ class _CandidateFinder:
         return (*undersized_part(file_group, self.min_bytes).buckets, *oversized_group.buckets)
 
     def _buckets_under_deletes(self, file_group: FileGroup) -> tuple[Bucket, ...]:
-        taken_count = max(
+        taken_file_count = max(
             self.loads_by_partition[file_group.partition].data_file_count,
             undersized_part(file_group, self.min_bytes).file_count,
         )
         # The facts do not say which files have deletes, so their bytes are estimated from the mean.
         mean_bytes = round(file_group.mean_bytes)
-        taken_share = taken_count / file_group.file_count
+        taken_share = taken_file_count / file_group.file_count
         taken_rows = round(file_group.record_count * taken_share)
         taken_bytes = round(file_group.size_in_bytes * taken_share)
-        return (Bucket(0, taken_count, taken_bytes, taken_rows, mean_bytes, mean_bytes),)
+        return (Bucket(0, taken_file_count, taken_bytes, taken_rows, mean_bytes, mean_bytes),)
 
     def _candidate(
         self,

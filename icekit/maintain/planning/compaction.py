@@ -166,8 +166,8 @@ def row_order(facts: TableFacts, policy: CompactionPolicy) -> RewriteOrder:
     Raises :class:`~icekit.common.errors.ParameterError` for an unknown column, or if none is known.
     """
     columns_by_name = {column.name: column for column in facts.columns}
-    for name in policy.columns:
-        require_known(name, columns_by_name, "column")
+    for column_name in policy.columns:
+        require_known(column_name, columns_by_name, "column")
     if policy.strategy == "binpack":
         return RewriteOrder(files_by=file_order_column(facts))
     column_names = policy.columns
@@ -188,7 +188,7 @@ def row_order(facts: TableFacts, policy: CompactionPolicy) -> RewriteOrder:
             f"The strategy {policy.strategy} does not work for {facts.name}: {refusal}. {advice}"
         )
     return RewriteOrder(
-        policy.strategy, tuple(columns_by_name[name].names for name in column_names)
+        policy.strategy, tuple(columns_by_name[column_name].names for column_name in column_names)
     )
 
 
@@ -202,8 +202,8 @@ def _check_rewritable(facts: TableFacts) -> None:
             facts.contradictions,
         )
     require_supported(facts)
-    branches = {ref.name for ref in facts.history.refs if ref.type == "branch"}
-    if facts.ref and facts.ref not in branches:
+    branch_names = {ref.name for ref in facts.history.refs if ref.type == "branch"}
+    if facts.ref and facts.ref not in branch_names:
         raise ParameterError(
             f"{facts.ref} is not a branch. Only the table itself or a branch can be rewritten; "
             "leave ref out."
@@ -328,8 +328,10 @@ def _waiting_reason(
     if slower_notes:
         return slower_notes[0]
     if selection.all_candidates and not selection.selected_candidates:
-        is_recent = any(s.is_recent for s in selection.skipped)
-        flag_hint = " To plan them anyway, add --leave-alone '0 minutes'." if is_recent else ""
+        has_recent_partitions = any(s.is_recent for s in selection.skipped)
+        flag_hint = (
+            " To plan them anyway, add --leave-alone '0 minutes'." if has_recent_partitions else ""
+        )
         return f"Skipped {selection.postponed_text}{flag_hint}"
     if small_target_finding is not None and not selection.all_candidates:
         return (

@@ -125,21 +125,21 @@ def plan_conversion(
     applied_by_scope = snapshot_deletes.listing.applied()
     actions = tuple(
         _batch_action(
-            replace(shared_fields, action_id=f"e{number}"),
+            replace(shared_fields, action_id=f"e{batch_number}"),
             batch,
             snapshot_deletes.specs,
             speed,
             max_sequence_number,
             applied_by_scope,
         )
-        for number, batch in enumerate(batches(selected_scopes, budget_bytes), 1)
+        for batch_number, batch in enumerate(batches(selected_scopes, budget_bytes), 1)
     )
-    run_notes: list[str] = []
+    plan_notes: list[str] = []
     if actions:
-        run_notes += statistics_notes(
+        plan_notes += statistics_notes(
             lake.name, table_name, snapshot_deletes.metadata, snapshot_deletes.snapshot_id
         )
-        run_notes += _notes(snapshot_deletes.metadata)
+        plan_notes += _notes(snapshot_deletes.metadata)
     return Plan(
         lake.name,
         table_name,
@@ -147,7 +147,7 @@ def plan_conversion(
         snapshot_deletes.snapshot_id,
         branch,
         actions,
-        notes=(*filter_notes, *run_notes),
+        notes=(*filter_notes, *plan_notes),
         made_at_ms=int(time.time() * 1000),
         converts=True,
     )
@@ -285,19 +285,19 @@ def _why(
     reached_file_count: int,
 ) -> str:
     """What the deletes of a batch apply to, and how they are joined to it."""
-    records_apply = count_with_verb(delete_record_count, "delete record", "applies", "apply")
+    records_apply_text = count_with_verb(delete_record_count, "delete record", "applies", "apply")
     if not reached_file_count:
         return (
-            f"{records_apply} to no data file, because the key ranges of all older data files rule "
+            f"{records_apply_text} to no data file, because the key ranges of all older data files rule "
             "their keys out: the delete files are removed, and nothing replaces them"
         )
     applied_record_count = sum(deletes.delete_records for deletes in applied_deletes)
     row_count = sum(deletes.data_records for deletes in applied_deletes)
-    applied_of_text = (
+    applied_count_text = (
         f"{applied_record_count:,} of " if applied_record_count < delete_record_count else ""
     )
     return (
-        f"{applied_of_text}{records_apply} to {count(reached_file_count, 'data file')} with "
+        f"{applied_count_text}{records_apply_text} to {count(reached_file_count, 'data file')} with "
         f"{count(row_count, 'row')}: Spark reads and deduplicates them once, and joins them using at "
         f"most {size(batch.shuffle_bytes)} of spill space, in {count(batch.slice_count, 'commit')}"
     )

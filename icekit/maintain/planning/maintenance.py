@@ -160,7 +160,9 @@ def _allowed_procedures(case: _Case, procedures: Sequence[str]) -> tuple[Sequenc
     allowed_procedures = procedures
     if facts.is_unreadable:
         # The one that reads no metadata table.
-        allowed_procedures = [name for name in allowed_procedures if name == "remove_orphan_files"]
+        allowed_procedures = [
+            procedure for procedure in allowed_procedures if procedure == "remove_orphan_files"
+        ]
         case.notes.append(f"{engine_limits(facts.engine, facts.unsupported_columns)}.")
     nested_variants = [
         column.name
@@ -170,7 +172,9 @@ def _allowed_procedures(case: _Case, procedures: Sequence[str]) -> tuple[Sequenc
     if nested_variants:
         # Iceberg's metadata table position_deletes cannot project them.
         allowed_procedures = [
-            name for name in allowed_procedures if name != "rewrite_position_delete_files"
+            procedure
+            for procedure in allowed_procedures
+            if procedure != "rewrite_position_delete_files"
         ]
         case.notes.append(
             "Iceberg cannot rewrite position delete files of a table with variants in a list or a "
@@ -183,7 +187,7 @@ def _allowed_procedures(case: _Case, procedures: Sequence[str]) -> tuple[Sequenc
                 sorted(endangering_procedures.intersection(allowed_procedures))
             )
         allowed_procedures = [
-            name for name in allowed_procedures if name not in endangering_procedures
+            procedure for procedure in allowed_procedures if procedure not in endangering_procedures
         ]
         case.notes.append(
             f"{dropped_field_warning(facts.dropped_fields_under_deletes)} Run icekit compact, "
@@ -192,9 +196,9 @@ def _allowed_procedures(case: _Case, procedures: Sequence[str]) -> tuple[Sequenc
     if facts.contradictions:
         is_cured_by_rewrite = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
         allowed_procedures = [
-            name
-            for name in allowed_procedures
-            if is_cured_by_rewrite and name == "rewrite_manifests"
+            procedure
+            for procedure in allowed_procedures
+            if is_cured_by_rewrite and procedure == "rewrite_manifests"
         ]
         case.notes.append(
             f"The metadata must be fixed first ({', '.join(facts.contradictions)}): follow these "
@@ -239,11 +243,13 @@ def _position_delete_actions(case: _Case) -> list[Action]:
     delete_totals = facts.total(Kind.POSITION_DELETES)
     if not finding_names or not delete_totals.file_count:
         return []
-    files_stay = count_with_verb(delete_totals.file_count, "position delete file", "stays", "stay")
+    files_stay_text = count_with_verb(
+        delete_totals.file_count, "position delete file", "stays", "stay"
+    )
     if facts.unapplied_in(DeleteState.REPLACED):
         case.leave_out(
             "rewrite_position_delete_files",
-            f"{files_stay}: beside them are some that a deletion vector replaces, and "
+            f"{files_stay_text}: beside them are some that a deletion vector replaces, and "
             "rewrite_position_delete_files would merge these too. icekit compact drops those first "
             "(finding replaced_deletes).",
         )
@@ -251,24 +257,24 @@ def _position_delete_actions(case: _Case) -> list[Action]:
     if clashing_fields := facts.fields_named_as_columns_of_position_deletes:
         case.leave_out(
             "rewrite_position_delete_files",
-            f"{files_stay}: Iceberg cannot run rewrite_position_delete_files where a partition "
+            f"{files_stay_text}: Iceberg cannot run rewrite_position_delete_files where a partition "
             "field has the name of a column of its table position_deletes "
             f"({', '.join(clashing_fields)}). icekit compact removes these deletes with the rows "
             "that they delete.",
         )
         return []
     if refusal := positions_refusal(facts.specs):
-        case.leave_out("rewrite_position_delete_files", f"{files_stay}: {refusal}")
+        case.leave_out("rewrite_position_delete_files", f"{files_stay_text}: {refusal}")
         return []
     writes_vectors = facts.format_version >= 3
-    benefit = (
+    benefit_text = (
         "version 3 replaces these delete files with one deletion vector per data file"
         if writes_vectors
         else "a scan then opens fewer delete files"
     )
     (action,) = case.action(
         "rewrite_position_delete_files",
-        f"{', '.join(finding_names)}: {benefit}",
+        f"{', '.join(finding_names)}: {benefit_text}",
         _combined_prediction(facts, writes_vectors),
         options={"rewrite-all": "true"} if writes_vectors else {},
     )
@@ -278,7 +284,7 @@ def _position_delete_actions(case: _Case) -> list[Action]:
     if prediction.groups and (writes_vectors or prediction.files_out < prediction.files_in):
         return [action]
     case.notes.append(
-        f"{files_stay}: rewrite_position_delete_files combines {_MIN_DELETE_FILES} or more "
+        f"{files_stay_text}: rewrite_position_delete_files combines {_MIN_DELETE_FILES} or more "
         "undersized ones of a partition, and leaves at least one for each data file. A rewrite of "
         "their data files removes them."
     )
@@ -328,12 +334,12 @@ def _manifest_actions(case: _Case) -> list[Action]:
     facts = case.facts
     actions = []
     refusals = []
-    for rewrite in manifest_rewrites(facts, case.findings):
-        spec_id = rewrite.spec_manifests.spec_id
+    for manifest_rewrite in manifest_rewrites(facts, case.findings):
+        spec_id = manifest_rewrite.spec_manifests.spec_id
         if refusal := manifest_refusal(facts.specs, facts.columns, spec_id):
             refusals.append(refusal)
             continue
-        why = f"{', '.join(rewrite.finding_names)} of spec {spec_id}: no data file is touched"
+        why = f"{', '.join(manifest_rewrite.finding_names)} of spec {spec_id}: no data file is touched"
         arguments: dict[str, int | tuple[str, ...]] = {"spec_id": spec_id}
         cluster_fields = cluster_by(facts.spec(spec_id), facts.filter_columns)
         if cluster_fields:
@@ -346,12 +352,12 @@ def _manifest_actions(case: _Case) -> list[Action]:
             "rewrite_manifests",
             why,
             Prediction(
-                files_in=rewrite.count_before,
-                bytes_in=rewrite.spec_manifests.size_in_bytes,
-                files_out=rewrite.count_after,
-                bytes_out=rewrite.spec_manifests.size_in_bytes,
+                files_in=manifest_rewrite.count_before,
+                bytes_in=manifest_rewrite.spec_manifests.size_in_bytes,
+                files_out=manifest_rewrite.count_after,
+                bytes_out=manifest_rewrite.spec_manifests.size_in_bytes,
                 groups=1,
-                file_opens_saved=rewrite.opens_saved,
+                file_opens_saved=manifest_rewrite.opens_saved,
                 source="metadata",
                 unit="manifest",
             ),
@@ -393,16 +399,16 @@ def _expiry_actions(case: _Case) -> list[Action]:
     has_pile_finding = "snapshots_piling_up" in case.findings.names
     if not has_pile_finding and not case.retention.is_stated:
         return []
-    occasion = "Snapshots pile up" if has_pile_finding else "You gave a retention"
+    occasion_text = "Snapshots pile up" if has_pile_finding else "You gave a retention"
     if not case.facts.is_setting_true("gc.enabled"):
         case.notes.append(
-            f"{occasion}, but gc.enabled=false: nothing may expire, because another table may "
+            f"{occasion_text}, but gc.enabled=false: nothing may expire, because another table may "
             "share the files."
         )
         return []
     computed_expiry = expiry(case.metadata, case.retention, case.now)
     if computed_expiry.conflict is not None:
-        case.notes.append(f"{occasion}, but nothing may expire. {computed_expiry.conflict}")
+        case.notes.append(f"{occasion_text}, but nothing may expire. {computed_expiry.conflict}")
         case.refused_procedures.append("expire_snapshots")
         return []
     remaining_ids = computed_expiry.snapshots.remaining_ids
@@ -414,7 +420,7 @@ def _expiry_actions(case: _Case) -> list[Action]:
     )
     if not expired_ids:
         case.notes.append(
-            f"{occasion}, but no snapshot would expire: each is younger than "
+            f"{occasion_text}, but no snapshot would expire: each is younger than "
             f"{time_text(int(computed_expiry.older_than.timestamp() * 1000))}, among the last "
             f"{computed_expiry.retain_last:,}, held by a branch or tag, or needed by a writer or a "
             f"staged write.{staying_text} If you need less history, lower --keep or --keep-last, or "
@@ -489,8 +495,10 @@ def _orphan_removal(case: _Case, storage: StorageFacts) -> list[Action]:
             "ones. Observe the table again with storage=True."
         )
     arguments = {
-        key: value
-        for key, value in orphan_arguments(display_name(facts.table), facts.location).items()
+        key: argument_value
+        for key, argument_value in orphan_arguments(
+            display_name(facts.table), facts.location
+        ).items()
         if key not in {"table", "dry_run"}
     }
     examples_text = f", such as {', '.join(storage.examples[:3])}" if storage.examples else ""

@@ -141,11 +141,11 @@ class Proposals(Shown):
             Sentence(self.verdict, is_strong=True),
             *(
                 Item(
-                    f"{number}  {proposal.kind}: {_titles(proposal.findings)}",
+                    f"{proposal_number}  {proposal.kind}: {_titles(proposal.findings)}",
                     [("gain", proposal.gain_and_share), ("cost", proposal.costs)],
                     [proposal.command],
                 )
-                for number, proposal in enumerate(self.proposals, 1)
+                for proposal_number, proposal in enumerate(self.proposals, 1)
             ),
             *(
                 Item(f"By hand: {_titles([finding.finding])}: {finding.remedy}", (), finding.sql)
@@ -274,14 +274,14 @@ def propose(
         proposals += _tune_proposals(facts, findings)
     waiting_reason = compaction_plan.waits if compaction_plan else None
     planned_findings = explained_findings.union(*(proposal.findings for proposal in proposals))
-    by_hand = [finding for finding in findings if finding.name not in planned_findings]
+    by_hand_findings = [finding for finding in findings if finding.name not in planned_findings]
     return Proposals(
         catalog=facts.catalog,
         table=facts.name,
         verdict=verdict(
             facts.name,
             proposals,
-            by_hand,
+            by_hand_findings,
             is_healthy=not (findings or policy_findings or proposals),
             waits=waiting_reason,
         ),
@@ -289,7 +289,7 @@ def propose(
         delete_rows=case.savings.scan_delete_rows,
         manifests=case.savings.scan_manifests,
         proposals=tuple(proposals),
-        by_hand=tuple(map(ByHand.of, by_hand)),
+        by_hand=tuple(map(ByHand.of, by_hand_findings)),
         notes=tuple(case.notes),
     )
 
@@ -357,11 +357,11 @@ def _compaction_proposals(
     dropped_count = sum(
         a.prediction.delete_files_removed for a in compaction_plan.actions if a.only_drops_deletes
     )
-    delete_records = count(savings.scan_delete_rows, "delete record")
+    delete_records_text = count(savings.scan_delete_rows, "delete record")
     gain_counts = {
         f"of {count(savings.scan_opens, 'file open')} of a full scan saved": opens_saved,
         "dangling delete files removed": dropped_count,
-        f"of {delete_records} no longer applied": savings.delete_rows_gone,
+        f"of {delete_records_text} no longer applied": savings.delete_rows_gone,
     }
     gain_text = ", ".join(
         f"{gain_count:,} {gain_words}"
@@ -371,8 +371,8 @@ def _compaction_proposals(
     if gain_text:
         gain_text = f"{prediction.certainty.number_prefix}{gain_text}"
     else:
-        files_become = count_with_verb(prediction.files_in, "file", "becomes", "become")
-        gain_text = f"{files_become} {prediction.files_out:,}: filters can skip more"
+        files_become_text = count_with_verb(prediction.files_in, "file", "becomes", "become")
+        gain_text = f"{files_become_text} {prediction.files_out:,}: filters can skip more"
     return [
         Proposal(
             "compact",
@@ -473,4 +473,4 @@ def _command_text(plan: Plan, *options: str) -> str:
 
 
 def _titles(finding_names: Sequence[str]) -> str:
-    return ", ".join(name.replace("_", " ") for name in finding_names)
+    return ", ".join(finding_name.replace("_", " ") for finding_name in finding_names)

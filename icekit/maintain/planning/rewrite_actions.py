@@ -58,25 +58,27 @@ def parallelism(
     group: only when all groups of a partition are done can a resumed run see which files are done,
     so it would rewrite a partition of several groups twice.
     """
-    groups = max(group_count, 1)
+    positive_group_count = max(group_count, 1)
     # Groups: enough at once that no core waits for the last task of another group.
-    tasks_per_group = max(1, math.ceil(bytes_in / groups / target_bytes))
-    concurrent_groups = min(
-        groups, max(1, math.ceil(2 * cluster.cores / tasks_per_group)), 4 * cluster.cores
+    tasks_per_group = max(1, math.ceil(bytes_in / positive_group_count / target_bytes))
+    concurrent_group_count = min(
+        positive_group_count,
+        max(1, math.ceil(2 * cluster.cores / tasks_per_group)),
+        4 * cluster.cores,
     )
     yield Explained(
         "max-concurrent-file-group-rewrites",
-        str(concurrent_groups),
+        str(concurrent_group_count),
         f"{cluster.source}; a group has {count(tasks_per_group, 'task')} on average, so that "
-        f"{count(concurrent_groups, 'group')} at once can keep the cores busy",
+        f"{count(concurrent_group_count, 'group')} at once can keep the cores busy",
     )
     if is_sorting:
-        row_bytes = target_bytes * _ROWS_PER_FILE_BYTES
+        bytes_as_rows = target_bytes * _ROWS_PER_FILE_BYTES
         task_memory_bytes = cluster.executor.task_memory_bytes
         yield Explained(
             "shuffle-partitions-per-file",
-            str(max(1, math.ceil(row_bytes / task_memory_bytes))),
-            f"a file of {size(target_bytes)} is about {size(row_bytes)} of rows, and a task may use "
+            str(max(1, math.ceil(bytes_as_rows / task_memory_bytes))),
+            f"a file of {size(target_bytes)} is about {size(bytes_as_rows)} of rows, and a task may use "
             f"{size(task_memory_bytes)}",
         )
     elif not is_whole:
@@ -90,8 +92,8 @@ def parallelism(
         )
     yield Explained(
         "partial-progress.max-commits",
-        str(min(_COMMITS, groups, max(2, math.ceil(bytes_in / _GIB)))),
-        f"{count(groups, 'group')} of {size(bytes_in)}: finished groups are committed during the "
+        str(min(_COMMITS, positive_group_count, max(2, math.ceil(bytes_in / _GIB)))),
+        f"{count(positive_group_count, 'group')} of {size(bytes_in)}: finished groups are committed during the "
         "run, in at most this many snapshots (one per GiB, two to ten)",
     )
 
@@ -219,9 +221,12 @@ def _exclusion_filter(
         for g in facts.of_kind(Kind.DATA)
         if g.partition.spec_id == facts.default_spec_id
     ]
-    moving_specs = {p.spec_id for p in partitions}
+    moving_spec_ids = {p.spec_id for p in partitions}
     moved_partitions = [
-        p for action in earlier_actions for p in action.partitions if p.spec_id not in moving_specs
+        p
+        for action in earlier_actions
+        for p in action.partitions
+        if p.spec_id not in moving_spec_ids
     ]
     excluded_partitions = [
         p for p in dict.fromkeys((*current_partitions, *moved_partitions)) if facts.is_filterable(p)
@@ -248,17 +253,17 @@ def dangling_deletes_action(
     ):
         return None
     dropped_count = sum(
-        unapplied.file_count
+        unapplied_deletes.file_count
         for delete_state in (DeleteState.DANGLING, DeleteState.REPLACED)
-        for unapplied in facts.unapplied_in(delete_state)
+        for unapplied_deletes in facts.unapplied_in(delete_state)
     )
-    evidence = "; ".join(finding.evidence for finding in dangling_findings)
+    evidence_text = "; ".join(finding.evidence for finding in dangling_findings)
     return Action(
         "",
         "rewrite_data_files",
         facts.catalog,
         facts.table,
-        f"{evidence}: drops those that a scan gives to no data file, and rewrites none",
+        f"{evidence_text}: drops those that a scan gives to no data file, and rewrites none",
         Prediction(delete_files_removed=dropped_count, source="metadata"),
         options={"partial-progress.enabled": "true", **REWRITE_NOTHING, DANGLING: "true"},
         branch=facts.ref,

@@ -35,7 +35,7 @@ class Savings:
     ``rewrite_bytes`` is the cost: bytes to rewrite. ``scan_opens``, ``scan_delete_rows`` and
     ``scan_manifests`` are the totals of one full scan. ``saved_bytes`` is what one full scan saves:
     (opens + manifests) × the cost of an open + the bytes of deleted rows and delete files;
-    ``scan_cost`` is the full cost of that scan, in bytes too. ``orphan_files`` are counted only
+    ``scan_cost_bytes`` is the full cost of that scan. ``orphan_files`` are counted only
     where storage was listed, and ``orphan_bytes`` rest on the sizes of ``orphan_files_weighed`` of
     them (see :class:`~icekit.health.facts.storage.StorageFacts`). Unknown is None.
     """
@@ -48,14 +48,14 @@ class Savings:
     scan_delete_rows: int = 0
     scan_manifests: int = 0
     saved_bytes: int = 0
-    scan_cost: int = 0
+    scan_cost_bytes: int = 0
     orphan_files: int | None = None
     orphan_bytes: int | None = None
     orphan_files_weighed: int | None = None
 
     def share_of(self, saved_bytes: int) -> float | None:
         """A saving as a share of the full scan's cost; None for a table without files."""
-        return min(saved_bytes / self.scan_cost, 1.0) if self.scan_cost else None
+        return min(saved_bytes / self.scan_cost_bytes, 1.0) if self.scan_cost_bytes else None
 
     @property
     def share(self) -> float | None:
@@ -108,12 +108,14 @@ def savings_of_selection(
     partitions_under_deletes = {
         p for c in selected_candidates if c.mode in {"deletes", "vectors"} for p in c.partitions
     }
-    delete_groups = [group for kind in DELETE_KINDS for group in facts.of_kind(kind)]
+    delete_groups = [delete_group for kind in DELETE_KINDS for delete_group in facts.of_kind(kind)]
     delete_totals = Totals.of_groups(delete_groups)
     # A full scan opens a delete file once for each data file it applies to.
-    delete_opens = {partition: load.delete_opens for partition, load in delete_loads(facts).items()}
+    delete_opens_by_partition = {
+        partition: load.delete_opens for partition, load in delete_loads(facts).items()
+    }
     mean_delete_bytes = delete_totals.mean_bytes or 0.0
-    scan_opens = facts.data.file_count + sum(delete_opens.values())
+    scan_opens = facts.data.file_count + sum(delete_opens_by_partition.values())
     rewrite_total = total_of(c.prediction for c in selected_candidates)
     opens_saved = max(rewrite_total.file_opens_saved, 0)  # a split costs some
     manifest_counts = facts.manifests
@@ -121,9 +123,12 @@ def savings_of_selection(
     bytes_saved = (
         rewrite_total.bytes_in
         - rewrite_total.bytes_out
-        + round(mean_delete_bytes * sum(delete_opens.get(p, 0) for p in partitions_under_deletes))
+        + round(
+            mean_delete_bytes
+            * sum(delete_opens_by_partition.get(p, 0) for p in partitions_under_deletes)
+        )
     )
-    open_cost = open_file_cost(facts)
+    open_cost_bytes = open_file_cost(facts)
     # Where another table shares the location, nobody can say which files are orphans.
     listed_storage = facts.storage if facts.storage and not facts.storage.sharing.shared else None
     return Savings(
@@ -136,10 +141,10 @@ def savings_of_selection(
         scan_opens=scan_opens,
         scan_delete_rows=delete_totals.record_count,
         scan_manifests=manifest_counts.count,
-        saved_bytes=(opens_saved + manifests_saved) * open_cost + bytes_saved,
-        scan_cost=(scan_opens + manifest_counts.count) * open_cost
+        saved_bytes=(opens_saved + manifests_saved) * open_cost_bytes + bytes_saved,
+        scan_cost_bytes=(scan_opens + manifest_counts.count) * open_cost_bytes
         + facts.data.size_in_bytes
-        + round(mean_delete_bytes * sum(delete_opens.values()))
+        + round(mean_delete_bytes * sum(delete_opens_by_partition.values()))
         + manifest_counts.size_in_bytes,
         orphan_files=listed_storage.orphan_count if listed_storage else None,
         orphan_bytes=listed_storage.orphan_bytes if listed_storage else None,
@@ -196,7 +201,9 @@ def waiting_sentence(
 
 def _waiting_sentence(facts: TableFacts, selection: RewriteSelection) -> str:
     if facts.contradictions:
-        contradictions_text = " and ".join(each.replace("_", " ") for each in facts.contradictions)
+        contradictions_text = " and ".join(
+            contradiction.replace("_", " ") for contradiction in facts.contradictions
+        )
         return f"Nothing is rewritten before these findings are fixed: {contradictions_text}."
     if facts.unsupported_columns:
         limits_text = engine_limits(facts.engine, facts.unsupported_columns)

@@ -48,14 +48,14 @@ class RewriteSelection:
         """
         all_opens_saved = sum(c.prediction.file_opens_saved for c in self.all_candidates)
         opens_saved_now = sum(c.prediction.file_opens_saved for c in self.selected_candidates)
-        reasons = "; ".join(skipped.count_and_reason for skipped in self.skipped)
+        reasons_text = "; ".join(skipped.count_and_reason for skipped in self.skipped)
         opens_text = count(all_opens_saved - opens_saved_now, "file open")
         saving_sentence = (
             f" Rewriting them would save each full scan {opens_text}."
             if all_opens_saved > opens_saved_now
             else ""
         )
-        return f"{reasons}.{saving_sentence}" if reasons else ""
+        return f"{reasons_text}.{saving_sentence}" if reasons_text else ""
 
 
 def select(
@@ -86,9 +86,11 @@ def select(
     partitions_in_window = window_partitions(facts, policy, now or dt.datetime.now(dt.UTC))
     partitions_by_reason: dict[SkipReason, list[Partition]] = {}
     selected_candidates: list[Candidate] = []
-    read_figures = Prediction().budget_figures
+    selected_figures = Prediction().budget_figures
     for candidate in all_candidates:
-        figures_with_candidate = tuple(map(add, read_figures, candidate.prediction.budget_figures))
+        figures_with_candidate = tuple(
+            map(add, selected_figures, candidate.prediction.budget_figures)
+        )
         is_selectable = candidate.mode in {"spec", "table"} or has_filter(
             facts, candidate.partitions
         )
@@ -97,15 +99,15 @@ def select(
         ):
             reason = SkipReason.OUTSIDE_WINDOW
         elif not partitions_left_alone.isdisjoint(candidate.partitions):
-            is_stated = policy.leave_alone_minutes is not None
-            reason = SkipReason.RECENT if is_stated else SkipReason.LIKELY_CONFLICT
+            has_stated_time = policy.leave_alone_minutes is not None
+            reason = SkipReason.RECENT if has_stated_time else SkipReason.LIKELY_CONFLICT
         elif not is_selectable:
             reason = SkipReason.NO_FILTER
         elif overrun(figures_with_candidate, budget_limits) > 1:
             reason = SkipReason.OVER_BUDGET
         else:
             selected_candidates.append(candidate)
-            read_figures = figures_with_candidate
+            selected_figures = figures_with_candidate
             continue
         partitions_by_reason.setdefault(reason, []).extend(candidate.partitions)
     skipped = tuple(
@@ -133,7 +135,7 @@ def _budget_bytes(
     """What the plan may read: its budget in bytes or in time, whichever is smaller."""
     if policy.budget_minutes is None:
         return policy.budget_bytes
-    if speed is None or speed.most_bytes < min(c.prediction.bytes_in for c in candidates):
+    if speed is None or speed.max_known_bytes < min(c.prediction.bytes_in for c in candidates):
         raise ParameterError(
             "A budget in minutes needs the speed of past runs of about this size, and the ledger "
             "has none. For the first run give the budget in bytes (budget: 200 GB)."

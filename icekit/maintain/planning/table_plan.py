@@ -78,16 +78,16 @@ def with_dangling_once(actions: Iterable[Action], dangling_count: int) -> tuple[
     those that go with any rewrite, and are in the prediction of each.
     """
     corrected_actions: list[Action] = []
-    is_uncounted = True
+    is_dangling_uncounted = True
     for action in actions:
         removed_count = action.prediction.delete_files_removed
-        if removed_count and not is_uncounted:
+        if removed_count and not is_dangling_uncounted:
             remaining_count = max(removed_count - dangling_count, 0)
             prediction = replace(action.prediction, delete_files_removed=remaining_count)
             corrected_actions.append(replace(action, prediction=prediction))
             continue
         corrected_actions.append(action)
-        is_uncounted = is_uncounted and not removed_count
+        is_dangling_uncounted = is_dangling_uncounted and not removed_count
     return tuple(corrected_actions)
 
 
@@ -182,7 +182,7 @@ class EnginePlanner:
         """
         facts = self.facts
         moved_groups = planned_rewrite.moved
-        max_files = sum(
+        max_file_count = sum(
             most_output_partitions(
                 facts.spec(moved_group.spec_id),
                 facts.default_spec,
@@ -195,8 +195,8 @@ class EnginePlanner:
         if len(moved_partitions) == sum(
             moved_group.partition_count for moved_group in moved_groups
         ):
-            max_files = min(max_files, action.prediction.files_out)
-        rolled_files = sum(
+            max_file_count = min(max_file_count, action.prediction.files_out)
+        rolled_file_count = sum(
             most_rolled_files(
                 moved_group.size_in_bytes,
                 moved_group.row_count,
@@ -206,7 +206,8 @@ class EnginePlanner:
             for moved_group in moved_groups
         )
         return min(
-            max_files + rolled_files, sum(moved_group.row_count for moved_group in moved_groups)
+            max_file_count + rolled_file_count,
+            sum(moved_group.row_count for moved_group in moved_groups),
         )
 
 
