@@ -187,7 +187,7 @@ def _summary(
         tuple(
             sorted(
                 partition_reader.rows(worst_partition_rows, "count"),
-                key=lambda gone: (-gone[1], sort_key(gone[0])),
+                key=lambda pair: (-pair[1], sort_key(pair[0])),
             )
         ),
         observed_snapshot.newest_before(row[0] for row in added_snapshot_rows),

@@ -389,7 +389,7 @@ class _Search:
         return MissingFiles(
             tuple(_missing_count(role, role_files) for role, role_files in files_by_role.items()),
             tuple(nsmallest(EXAMPLES, missing_files, key=_importance_key)),
-            tuple(sorted(worst_partitions, key=lambda gone: (-gone[1], sort_key(gone[0])))),
+            tuple(sorted(worst_partitions, key=lambda pair: (-pair[1], sort_key(pair[0])))),
             self.observed.newest_before(
                 {missing_file.snapshot_id for missing_file in files_needed_by_scans}
             ),
