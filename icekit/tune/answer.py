@@ -255,11 +255,11 @@ class Measurements:
 
     def gain_text(self, variant: str, other_variant: str | None) -> str:
         """The first effect in words, after a colon; empty without any."""
-        for measure_name, text_before, text_after, _ in self.effects(variant, other_variant).rows[
-            :1
-        ]:
-            return f": {measure_name} from {text_before} to {text_after}"
-        return ""
+        effect_rows = self.effects(variant, other_variant).rows
+        if not effect_rows:
+            return ""
+        measure_name, text_before, text_after, _ = effect_rows[0]
+        return f": {measure_name} from {text_before} to {text_after}"
 
 
 class Confidence(StrEnum):

@@ -265,12 +265,11 @@ def is_bloom_worth_it(measurements: Measurements, variant: str) -> bool:
     data_bytes_pair = measurements.figure_pair(SIZE, NOW, variant)
     if read_rows_pair is None or data_bytes_pair is None or not read_rows_pair[0]:
         return False
-    return (
-        1
-        - read_rows_pair[1] / read_rows_pair[0]
-        - max(0.0, data_bytes_pair[1] / data_bytes_pair[0] - 1)
-        >= _GAIN
-    )
+    rows_now, rows_after = read_rows_pair
+    bytes_now, bytes_after = data_bytes_pair
+    saved_row_share = 1 - rows_after / rows_now
+    added_byte_share = max(0.0, bytes_after / bytes_now - 1)
+    return saved_row_share - added_byte_share >= _GAIN
 
 
 def queries_until_paid(measurements: Measurements, variant: str) -> int | None:
@@ -281,7 +280,9 @@ def queries_until_paid(measurements: Measurements, variant: str) -> int | None:
     data_bytes_pair = measurements.figure_pair(SIZE, NOW, variant)
     if read_share_pair is None or data_bytes_pair is None:
         return None
-    saved_bytes = read_share_pair[0] * data_bytes_pair[0] - read_share_pair[1] * data_bytes_pair[1]
+    read_bytes_now = read_share_pair[0] * data_bytes_pair[0]
+    read_bytes_after = read_share_pair[1] * data_bytes_pair[1]
+    saved_bytes = read_bytes_now - read_bytes_after
     return math.ceil(sum(data_bytes_pair) / saved_bytes) if saved_bytes > 0 else None
 
 

@@ -175,9 +175,10 @@ def _session_note(spark: SparkSession) -> str:
 
 def _saves_time(measurements: Measurements, variant: str) -> bool:
     planning_seconds_pair = measurements.figure_pair(PLANNING, NOW, variant)
-    return planning_seconds_pair is not None and planning_seconds_pair[0] - planning_seconds_pair[
-        1
-    ] >= max(_SECONDS, _GAIN * planning_seconds_pair[0])
+    if planning_seconds_pair is None:
+        return False
+    seconds_now, seconds_after = planning_seconds_pair
+    return seconds_now - seconds_after >= max(_SECONDS, _GAIN * seconds_now)
 
 
 def planning_mode_changes(
