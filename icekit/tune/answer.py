@@ -84,13 +84,15 @@ def property_change(
     """A change of table properties, in one statement; it is named after the last of them. ``now``
     is what is in force where that is not the property.
     """
-    setting, proposed_value = list(properties.items())[-1]
-    reversible_names = [name for name in properties if name not in _ONE_WAY]
+    last_property, proposed_value = list(properties.items())[-1]
+    reversible_names = [
+        property_name for property_name in properties if property_name not in _ONE_WAY
+    ]
     values_before = {n: facts.properties[n] for n in reversible_names if n in facts.properties}
     added_names = [n for n in reversible_names if n not in facts.properties]
     return Change(
-        setting,
-        now or facts.properties.get(setting),
+        last_property,
+        now or facts.properties.get(last_property),
         proposed_value,
         why,
         sql=(set_properties(facts.sql_name, dict(properties)),),
@@ -136,7 +138,7 @@ def setting_in_force(
     return default_setting
 
 
-def changes_in_force(
+def property_and_session_changes(
     facts: TableFacts,
     setting: SettingInForce,
     properties: Mapping[str, str],
@@ -221,11 +223,11 @@ class Measurements:
             for measure_name in figures_by_measure
         }
         measures = [m for m in self.measures if m.name in measure_names]
-        columns = {m.name.replace(" ", "_"): m.unit(m.name) for m in measures}
+        grid_columns = {m.name.replace(" ", "_"): m.unit(m.name) for m in measures}
         variant_rows = [
             (v, *(self.value(v, m.name) for m in measures)) for v in self.values_by_variant
         ]
-        return Grid("Measured", {"variant": NAME(""), **columns}, variant_rows)
+        return Grid("Measured", {"variant": NAME(""), **grid_columns}, variant_rows)
 
     def figure_pair(
         self, measure_name: str, variant: str, other_variant: str

@@ -186,7 +186,7 @@ class CommittedFiles:
     size_in_bytes: int
     largest_partition_bytes: int
     shuffle_bytes: int = 0
-    seconds: float = 0.0
+    write_seconds: float = 0.0
 
 
 def write_trial_rows(
@@ -199,7 +199,7 @@ def write_trial_rows(
         sql = f"INSERT INTO {identifier(*box.name)} SELECT * FROM {identifier(view_name)}"
         execution = box.run(sql, expected_bytes=trial_rows.size_in_bytes, settings=session_settings)
     if not execution.snapshots:
-        return CommittedFiles(0, 0, 0, seconds=execution.seconds)
+        return CommittedFiles(0, 0, 0, write_seconds=execution.seconds)
     snapshot_id = int(execution.snapshots[-1]["snapshot-id"])
     manifest_entries = metadata_table(box.lake.spark, box.name, "entries", snapshot_id)
     # The entries of a table without partitions have no such column.
@@ -220,7 +220,7 @@ def write_trial_rows(
     return CommittedFiles(
         **{column_name: int(total) for column_name, total in totals_row.asDict().items()},
         shuffle_bytes=_shuffle_bytes(executed_command_plan(execution.frame)),
-        seconds=execution.seconds,
+        write_seconds=execution.seconds,
     )
 
 

@@ -91,7 +91,7 @@ class Experiment:
 
     def measure(
         self,
-        label: str,
+        workload_label: str,
         workload: Workload,
         *,
         min_rounds: int = 1,
@@ -106,7 +106,9 @@ class Experiment:
             for variant, box in self.sandboxes_by_variant.items()
             if not only_variants or variant in only_variants
         }
-        self.trial.progress(f"measuring {label} ({count(len(selected_sandboxes), 'variant')})")
+        self.trial.progress(
+            f"measuring {workload_label} ({count(len(selected_sandboxes), 'variant')})"
+        )
         for round_number in range(_MOST_ROUNDS * min_rounds):
             if round_number >= min_rounds and is_settled(self.measurements):
                 break

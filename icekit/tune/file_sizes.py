@@ -25,7 +25,7 @@ from icekit.tune.answer import (
     Measure,
     Measurements,
     SettingInForce,
-    changes_in_force,
+    property_and_session_changes,
     property_change,
     setting_in_force,
 )
@@ -151,7 +151,10 @@ class CommitTrial:
                 mean_measure: committed_files.size_in_bytes / committed_files.file_count,
             }
             if files_measure == LARGE_FILES:
-                figures |= {SHUFFLED: committed_files.shuffle_bytes, TIME: committed_files.seconds}
+                figures |= {
+                    SHUFFLED: committed_files.shuffle_bytes,
+                    TIME: committed_files.write_seconds,
+                }
                 self.large_commits_by_variant[variant] = committed_files
         return figures
 
@@ -321,7 +324,7 @@ def _mode_changes(
         return [Change(DISTRIBUTION, mode_now, mode_now, why)]
     side_effect = "rows are shuffled once before they are written, which adds latency to a stream"
     properties = {DISTRIBUTION: best_mode}
-    return changes_in_force(
+    return property_and_session_changes(
         facts, commit_trial.mode_setting, properties, why, now=mode_now, side_effect=side_effect
     )
 
@@ -335,7 +338,7 @@ def _advisory_changes(commit_trial: CommitTrial, gain_text: str) -> list[Change]
     )
     why = f"An advisory size of {size(int(advisory_value))} was tried{gain_text}."
     side_effect = "a task sorts as much as this in its memory, or spills"
-    return changes_in_force(
+    return property_and_session_changes(
         facts,
         commit_trial.advisory_setting,
         {ADVISORY: advisory_value},

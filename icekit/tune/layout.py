@@ -139,11 +139,11 @@ def layouts_to_try(
             coarse_spec, candidate_orders[0] if candidate_orders else None, is_coarser=True
         )
     finer_fields = (finer_field(facts, c, filters, sample_values) for c in candidate_columns)
-    extra_field = next(filter(None, finer_fields), None)
-    if extra_field and extra_field not in current_spec:
-        remaining_columns = tuple(c for c in candidate_columns if c != extra_field.column)
+    finer_partition_field = next(filter(None, finer_fields), None)
+    if finer_partition_field and finer_partition_field not in current_spec:
+        remaining_columns = tuple(c for c in candidate_columns if c != finer_partition_field.column)
         yield Layout(
-            (*current_spec, extra_field),
+            (*current_spec, finer_partition_field),
             RowOrder(SORT, remaining_columns) if remaining_columns else None,
         )
     for candidate_column in candidate_columns:

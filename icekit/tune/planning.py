@@ -28,7 +28,7 @@ from icekit.tune.answer import (
     Measure,
     Measurements,
     SettingInForce,
-    changes_in_force,
+    property_and_session_changes,
     property_change,
     setting_in_force,
 )
@@ -202,7 +202,7 @@ def planning_mode_changes(
     property_names = (_DELETE_MODE, _MODE) if facts.has_deletes else (_MODE,)
     properties = dict.fromkeys(property_names, best_mode)
     why = f"{times_sentence}; it is {mode_now} now ({mode_setting.origin})."
-    return changes_in_force(facts, mode_setting, properties, why, now=mode_now)
+    return property_and_session_changes(facts, mode_setting, properties, why, now=mode_now)
 
 
 def manifests_change(facts: TableFacts, measurements: Measurements) -> Change:

@@ -191,11 +191,11 @@ def _function_notes(facts: TableFacts, filter_text: str, pushed_columns: Set[str
     year.
     """
     for function_name, column_sql in dict.fromkeys(_TIME_FUNCTION.findall(filter_text)):
-        column = facts.by_name.get(column_sql.replace("`", ""))
+        time_column = facts.by_name.get(column_sql.replace("`", ""))
         is_year = function_name.lower() == "year"
-        if column is None or (column.name in pushed_columns and not is_year):
+        if time_column is None or (time_column.name in pushed_columns and not is_year):
             continue
-        if column.type.startswith(("date", "timestamp")):
+        if time_column.type.startswith(("date", "timestamp")):
             transform_call = (
                 f"years({column_sql}), which counts from 1970" if is_year else f"days({column_sql})"
             )

@@ -327,16 +327,16 @@ def _partition_predicates(
     if any(facts.spec(g.partition.spec_id).is_unpartitioned for g in remaining_partition_groups):
         return []
     while remaining_partition_groups and len(predicates_and_row_counts) < commit_count:
-        commit_groups = [remaining_partition_groups.pop()]
+        groups_of_commit = [remaining_partition_groups.pop()]
         while (
             remaining_partition_groups
-            and sum(g.file_count for g in (*commit_groups, remaining_partition_groups[-1]))
+            and sum(g.file_count for g in (*groups_of_commit, remaining_partition_groups[-1]))
             <= file_count
         ):
-            commit_groups.append(remaining_partition_groups.pop())
-        partitions = [g.partition for g in commit_groups]
+            groups_of_commit.append(remaining_partition_groups.pop())
+        partitions = [g.partition for g in groups_of_commit]
         predicate = facts.where(partitions, is_for_query=True)
         if predicate is None:
             break
-        predicates_and_row_counts.append((predicate, sum(g.record_count for g in commit_groups)))
+        predicates_and_row_counts.append((predicate, sum(g.record_count for g in groups_of_commit)))
     return predicates_and_row_counts

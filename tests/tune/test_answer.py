@@ -16,8 +16,8 @@ from icekit.tune.answer import (
     Measure,
     Measurements,
     SettingInForce,
-    changes_in_force,
     median,
+    property_and_session_changes,
     property_change,
     setting_in_force,
 )
@@ -85,13 +85,13 @@ def test_what_is_set_nearest_to_the_write_is_in_force() -> None:
 def test_a_property_is_set_unless_it_is_and_a_session_that_overrides_it_is_reset() -> None:
     of_table, session = {PROPERTY: "hash"}, mode_of({SESSION: "none"}, {})
 
-    (change,) = changes_in_force(facts(of_table), session, of_table, "why")
-    both = changes_in_force(facts(), session, of_table, "why")
+    (change,) = property_and_session_changes(facts(of_table), session, of_table, "why")
+    both = property_and_session_changes(facts(), session, of_table, "why")
 
     assert change.sql == (f"RESET `{SESSION}`",)
     assert change.undo == (f"SET `{SESSION}` = `none`",)
     assert [c.setting for c in both] == [PROPERTY, SESSION]
-    assert len(changes_in_force(facts(), DEFAULT, of_table, "why")) == 1
+    assert len(property_and_session_changes(facts(), DEFAULT, of_table, "why")) == 1
 
 
 def measurements() -> Measurements:

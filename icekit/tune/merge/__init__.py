@@ -81,7 +81,7 @@ def partitioned_join_change(
         field_terms = (transform_sql(*astuple(f)) for f in spec_fields_of(facts.default_spec))
         target_fields_text = ", ".join(field_terms) or "nothing"
         equalities_text = (
-            ", ".join(f"{e.column} = {e.source_sql}" for e in keys.equalities) or "no column"
+            ", ".join(f"{e.target_column} = {e.source_sql}" for e in keys.equalities) or "no column"
         )
         why = (
             "It needs both tables partitioned alike, by columns that ON sets equal. The target is "
@@ -263,7 +263,7 @@ class MergeReview:
         narrower_change = Change(NARROWER, None, None, f"There is none: {self.no_narrower_reason}.")
         if narrower is not None:
             columns_text = " and ".join(
-                f"{a.equality.column} ({a.form})" for a in narrower.predicates
+                f"{a.equality.target_column} ({a.form})" for a in narrower.predicates
             )
             narrower_change = Change(
                 NARROWER,

@@ -53,11 +53,12 @@ _OF_TIME = re.compile(r"\b(current_timestamp|current_date|now|localtimestamp|cur
 
 @frozen
 class Equality:
-    """One equality of ON: ``column`` of the target, and an expression of the source as Spark writes
-    it; ``partition_unit`` is the time by which the target is partitioned by the column, or empty.
+    """One equality of ON: ``target_column`` equals ``source_sql``, an expression of the source as
+    Spark writes it; both are compared as ``compared_type``. ``partition_unit`` is the time by which
+    the target is partitioned by the column, or empty.
     """
 
-    column: str
+    target_column: str
     compared_type: str
     partition_unit: str
     source_sql: str
@@ -380,7 +381,8 @@ def _needed_predicates(
 
 def _conjunction_sql(statement: Statement, predicates: Sequence[ImpliedPredicate]) -> str:
     condition_sqls = [
-        a.predicate_sql(identifier(*statement.qualifier, a.equality.column)) for a in predicates
+        a.predicate_sql(identifier(*statement.qualifier, a.equality.target_column))
+        for a in predicates
     ]
     return (
         condition_sqls[0]

@@ -67,7 +67,7 @@ def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_th
     assert review.plan.is_target_shuffled
     assert review.narrower_merge is not None
     assert review.narrower_merge.plan.scan.file_count == 4
-    assert [a.equality.column for a in review.narrower_merge.predicates] == ["time_hour"]
+    assert [a.equality.target_column for a in review.narrower_merge.predicates] == ["time_hour"]
     measured = answer.measured
     assert measured.value(NARROWER, OPENED) == review.narrower_merge.plan.size_in_bytes
     assert measured.value(AS_IS, OPENED) == review.plan.size_in_bytes

@@ -183,7 +183,8 @@ def test_only_predicates_that_rule_something_out_are_added(target: Target) -> No
 
     assert review.narrower_merge is not None
     assert [
-        (a.equality.column, a.equality.source_sql, a.form) for a in review.narrower_merge.predicates
+        (a.equality.target_column, a.equality.source_sql, a.form)
+        for a in review.narrower_merge.predicates
     ] == [("d", "s.d", "ranges")]
     assert review.narrower_merge.statement.condition_sql == (
         f"({KEYS}) AND ((`t`.`d` >= DATE '2024-01-04' AND `t`.`d` < DATE '2024-01-06') OR "
