@@ -100,11 +100,13 @@ class ComparedStates(Shown):
     @cached_property
     def health_records(self) -> tuple[Health, Health]:
         """Both as a history has them."""
-        health_before, health_after = (
-            health(facts, findings, savings_of(facts, findings, self.thresholds), "")
-            for facts, findings in zip((self.before, self.after), self.findings, strict=True)
+        findings_before, findings_after = self.findings
+        savings_before = savings_of(self.before, findings_before, self.thresholds)
+        savings_after = savings_of(self.after, findings_after, self.thresholds)
+        return (
+            health(self.before, findings_before, savings_before, ""),
+            health(self.after, findings_after, savings_after, ""),
         )
-        return health_before, health_after
 
     @cached_property
     def changes(self) -> trend.Comparison:
@@ -218,18 +220,19 @@ class ComparedStates(Shown):
 
     def document(self) -> ComparisonDocument:
         """The comparison as ``icekit compare --json`` prints it."""
-        state_before, state_after = (
-            ComparedState(health_record.table_name, health_record.snapshot_id, health_record.status)
-            for health_record in self.health_records
-        )
+        health_before, health_after = self.health_records
         return ComparisonDocument(
-            before=state_before,
-            after=state_after,
+            before=_compared_state(health_before),
+            after=_compared_state(health_after),
             verdict=self.verdict,
             worse=self.changes.worse,
             better=self.changes.better,
             figures=self.figures(),
         )
+
+
+def _compared_state(record: Health) -> ComparedState:
+    return ComparedState(record.table_name, record.snapshot_id, record.status)
 
 
 def compare(

@@ -54,11 +54,11 @@ class TargetScan:
         metric_values = {str(m.name()): int(m.value()) for m in iceberg_scan.reportDriverMetrics()}
         scan_description = str(iceberg_scan.description())
         return cls(
-            metric_values.get("resultDataFiles", 0),
-            metric_values.get("totalDataFileSize", 0),
-            metric_values.get("resultDeleteFiles", 0),
-            filters_of(scan_description) or "none",
-            not scan_description.endswith("groupedBy=)"),
+            file_count=metric_values.get("resultDataFiles", 0),
+            size_in_bytes=metric_values.get("totalDataFileSize", 0),
+            delete_file_count=metric_values.get("resultDeleteFiles", 0),
+            pushed_filters=filters_of(scan_description) or "none",
+            keeps_partitions_apart=not scan_description.endswith("groupedBy=)"),
         )
 
 
@@ -103,9 +103,7 @@ def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
     is_target_left = join_type != "LeftAnti"
     join_sides = [plan_nodes, []]
     if join_node is not None:
-        join_sides = [
-            list(walk_plan(target_nodes)) for target_nodes in elements(join_node.children())
-        ]
+        join_sides = [list(walk_plan(side_node)) for side_node in elements(join_node.children())]
     target_nodes, source_nodes = join_sides if is_target_left else join_sides[::-1]
     scan_node = next((n for n in target_nodes if is_scan_of(n, target)), None)
     if scan_node is None:
@@ -119,18 +117,18 @@ def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
         for n in walk_plan(search_plan)
         if is_scan_of(n, target)
     )
+    nodes_after_join = takewhile(lambda n: not n.equals(join_node), plan_nodes)
     return MergePlan(
-        f"{join_type} {join_node.nodeName()}" if join_node is not None else "no join",
-        is_target_left,
-        TargetScan.from_node(scan_node),
-        next(map(TargetScan.from_node, match_search_nodes), None),
-        any(node_class(n) == SHUFFLE for n in target_nodes),
-        any(
-            node_class(n) == SHUFFLE
-            for n in takewhile(lambda n: not n.equals(join_node), plan_nodes)
+        join_description=(
+            f"{join_type} {join_node.nodeName()}" if join_node is not None else "no join"
         ),
-        _partitioning_text(source_nodes),
-        execution.analyzed(),
+        is_target_left=is_target_left,
+        scan=TargetScan.from_node(scan_node),
+        group_filter_scan=next(map(TargetScan.from_node, match_search_nodes), None),
+        is_target_shuffled=any(node_class(n) == SHUFFLE for n in target_nodes),
+        is_write_shuffled=any(node_class(n) == SHUFFLE for n in nodes_after_join),
+        source_partitioning=_partitioning_text(source_nodes),
+        analyzed_plan=execution.analyzed(),
     )
 
 
