@@ -5,4 +5,4 @@ import sys
 from icekit.cli.main import main
 
 if __name__ == "__main__":
-    sys.exit(main(prog="python -m icekit"))
+    sys.exit(main(program_name="python -m icekit"))

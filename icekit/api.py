@@ -208,7 +208,7 @@ class Lake(catalog.Lake):
             thresholds=changed_thresholds,
             executor=executor,
             policy=policy,
-            command_options=shlex.join(health_options.words(HealthOptions)),
+            command_options=shlex.join(health_options.option_words(HealthOptions)),
             ledger=ledger,
         )
 

@@ -39,12 +39,12 @@ def begin(
     :class:`~icekit.common.errors.ParameterError` for a name that the notebook does not have, with
     the nearest known, and for a value that cannot be read.
     """
-    _plain_errors()
+    _show_plain_errors()
     settings_class = NOTEBOOKS.get(notebook, Settings)
-    settings = settings_class.declared
-    own_names, papermill_names = _set_names(cell_globals.get("In", ()))
+    declarations = settings_class.declarations
+    parameter_names, papermill_names = _parameter_and_papermill_names(cell_globals.get("In", ()))
     for name in papermill_names:
-        require_known(name, [*settings, *own_names], "parameter")
+        require_known(name, [*declarations, *parameter_names], "parameter")
     if papermill_names and not has_front_end():
         # papermill runs it with parameters: nobody is there to move a slider.
         os.environ.setdefault(SWITCH, "off")
@@ -54,44 +54,47 @@ def begin(
     more_values = cell_globals.get("more", {})
     if not isinstance(more_values, Mapping):
         raise ParameterError(
-            f"more must be a mapping (with papermill: -y 'more: {{name: value}}'), not {more_values!r}."
+            f"more must be a mapping (with papermill: -y 'more: {{name: value}}'), not "
+            f"{more_values!r}."
         )
-    if repeated_names := [name for name in more_values if name in own_names]:
+    if repeated_names := [name for name in more_values if name in parameter_names]:
         raise ParameterError(f"{repeated_names[0]} has a line of its own above more; set it there.")
     # Not every front end keeps the cells: then each variable with the name of a setting is one.
-    stated_values = {
+    variable_values = {
         name: cell_globals[name]
-        for name in [*own_names, *papermill_names] or settings
-        if name in settings and name in cell_globals
+        for name in [*parameter_names, *papermill_names] or declarations
+        if name in declarations and name in cell_globals
     }
-    setting_values = settings_class.of({**more_values, **stated_values})
-    cell_globals.update({name: getattr(setting_values, name) for name in stated_values})
-    table_and_sql = f"{getattr(setting_values, 'table', '')} {getattr(setting_values, 'sql', '')}"
+    notebook_settings = settings_class.of({**more_values, **variable_values})
+    cell_globals.update({name: getattr(notebook_settings, name) for name in variable_values})
+    table_and_sql_text = (
+        f"{getattr(notebook_settings, 'table', '')} {getattr(notebook_settings, 'sql', '')}"
+    )
     if (
         lab
-        and not getattr(setting_values, "catalog", "")
-        and re.search(r"(^| )lab\.", table_and_sql)
+        and not getattr(notebook_settings, "catalog", "")
+        and re.search(r"(^| )lab\.", table_and_sql_text)
     ):
-        names_set = {*more_values, *papermill_names, *setting_values.changed()}
-        setting_values = setting_values.replaced(
-            **{name: value for name, value in lab.items() if name not in names_set}
+        stated_names = {*more_values, *papermill_names, *notebook_settings.changed()}
+        notebook_settings = notebook_settings.with_values(
+            **{name: value for name, value in lab.items() if name not in stated_names}
         )
-    return setting_values
+    return notebook_settings
 
 
-def _set_names(cells: Iterable[str]) -> tuple[list[str], list[str]]:
+def _parameter_and_papermill_names(cells: Iterable[str]) -> tuple[list[str], list[str]]:
     """The names that the cell tagged ``parameters`` declares with their types, as no other cell
     does, and those that papermill sets after it.
     """
-    own_names: list[str] = []
+    parameter_names: list[str] = []
     papermill_names: list[str] = []
     for cell in cells:
         if cell.lstrip().startswith("# Parameters"):
             papermill_names = re.findall(r"^(\w+) =", cell, re.M)
-        elif declared_names := re.findall(r"^(\w+)\s*:[^=\n]*=", cell, re.M):
-            own_names = declared_names
+        elif typed_names := re.findall(r"^(\w+)\s*:[^=\n]*=", cell, re.M):
+            parameter_names = typed_names
             papermill_names = []
-    return own_names, papermill_names
+    return parameter_names, papermill_names
 
 
 def _find_lake_above() -> None:
@@ -106,39 +109,49 @@ def _find_lake_above() -> None:
             os.environ["ICEKIT_LAKE"] = str(lake_folder.resolve())
 
 
-def _plain_errors() -> None:
+def _show_plain_errors() -> None:
     """In IPython, show an IcekitError as its sentence; ``ICEKIT_DEBUG`` keeps the stack trace."""
     if "IPython" not in sys.modules or os.environ.get("ICEKIT_DEBUG"):
         return
     from IPython.core.getipython import get_ipython
 
-    shell: Any = get_ipython()
-    if shell is not None:
-        shell.set_custom_exc((IcekitError,), _one_sentence)
+    ipython_shell: Any = get_ipython()
+    if ipython_shell is not None:
+        ipython_shell.set_custom_exc((IcekitError,), _show_one_sentence)
 
 
-def _one_sentence(
-    shell: Any, kind: type[IcekitError], error: IcekitError, _trace: object, **_offset: object
+def _show_one_sentence(
+    shell: Any,
+    error_class: type[IcekitError],
+    error: IcekitError,
+    _trace: object,
+    **_offset: object,
 ) -> list[str]:
     """Show an error without its stack, in colour as IPython shows errors."""
-    lines = [f"\x1b[31m{kind.__name__}\x1b[0m: {error}"]
-    shell._showtraceback(kind, error, lines)
+    lines = [f"\x1b[31m{error_class.__name__}\x1b[0m: {error}"]
+    shell._showtraceback(error_class, error, lines)
     return lines
 
 
-def observe(settings: Any, **collect_options: Any) -> tuple[Lake, TableFacts, Thresholds]:
+def observe(
+    settings: Any, *, ref: str | None = None, storage: bool | None = None
+) -> tuple[Lake, TableFacts, Thresholds]:
     """The catalog, the facts and the thresholds of a notebook's settings; or the facts that a
-    report has already collected. ``more`` goes to :func:`icekit.health.observe`.
+    report has already collected. ``ref`` and ``storage`` are in place of those of the settings.
     """
     thresholds = Thresholds().with_changes(**getattr(settings, "thresholds", {}))
     lake = connected(settings.catalog)
-    if path := getattr(settings, "facts_file", ""):
+    if facts_path := getattr(settings, "facts_file", ""):
         from icekit.health.diagnose.document import load_facts
 
-        return lake, load_facts(Path(path)), thresholds
-    known_settings = {"ref", "filter_columns", "collector", "storage"} & settings.declared.keys()
-    options = settings.only(*known_settings) | collect_options
-    facts = lake.observe(settings.table, size_ratios=thresholds.size_ratios, **options)
+        return lake, load_facts(Path(facts_path)), thresholds
+    setting_names = {"ref", "filter_columns", "collector", "storage"} & settings.declarations.keys()
+    observe_options = settings.only(*setting_names)
+    if ref is not None:
+        observe_options["ref"] = ref
+    if storage is not None:
+        observe_options["storage"] = storage
+    facts = lake.observe(settings.table, size_ratios=thresholds.size_ratios, **observe_options)
     return lake, facts, thresholds
 
 
@@ -150,32 +163,32 @@ def read_now(lake: Lake, table: str, is_wanted: bool) -> Any:
         return "The table was not read: read_now is false."
     from icekit.rows.deletes.resolved import resolved
 
-    start_time = time.monotonic()
+    start_seconds = time.monotonic()
     # Not lake.read_resolved: a kernel that is killed would leave the clone behind.
     with resolved(lake, lake.identifier(table)) as rows:
         return (
             f"{rows.count():,} rows, {len(rows.columns)} columns, resolved and counted in "
-            f"{time.monotonic() - start_time:.0f} s"
+            f"{time.monotonic() - start_seconds:.0f} s"
         )
 
 
-def changed_arguments(options: Settings) -> dict[str, Any]:
+def question_arguments(options: Settings) -> dict[str, Any]:
     """What a tuning question or a review is asked with: what differs from its default, and for a
     file its text.
     """
     from icekit.tune.statement import read_statement_file
 
-    question_arguments = {
+    arguments = {
         name: value
         for name, value in options.changed().items()
         if name not in ("catalog", "table", "output")
     }
-    texts = {
-        name.removesuffix("_file"): read_statement_file(question_arguments.pop(name))
-        for name in tuple(question_arguments)
+    texts_of_files = {
+        name.removesuffix("_file"): read_statement_file(arguments.pop(name))
+        for name in tuple(arguments)
         if name.endswith("_file")
     }
-    return question_arguments | texts
+    return arguments | texts_of_files
 
 
 class Unhealthy(IcekitError):

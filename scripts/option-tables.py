@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from icekit.cli.declared import show_all
-from icekit.cli.main import root
+from icekit.cli.main import root_command
+from icekit.cli.parser import unhide_options
 from icekit.health.facts.writer_states import WRITERS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -24,7 +24,7 @@ _TABLE = re.compile(r"(<!-- options of ([a-z -]+?)(?:: ([^>]*))? -->\n)(?:\|.*\n
 def updated(page: str) -> str:
     """A page with the tables and texts that its comments ask for."""
     before, mark, _ = page.partition("<!-- every command -->\n")
-    page = before + (mark + "".join(_texts(root(), "icekit")) if mark else "")
+    page = before + (mark + "".join(_texts(root_command(), "icekit")) if mark else "")
     page = _WRITERS.sub(lambda found: found[1] + _writers(), page)
     return _TABLE.sub(
         lambda found: found[1] + _table(found[2].split(), (found[3] or "").split()), page
@@ -53,12 +53,12 @@ def _texts(command: click.Command, name: str) -> Iterator[str]:
             yield from _texts(sub, f"{name} {own_name}")
         return
     context = click.Context(command, info_name=name, terminal_width=84)
-    show_all(context)
+    unhide_options(context)
     yield f"\n## {name}\n\n```text\n{context.get_help()}\n```\n"
 
 
 def _table(words: list[str], names: list[str]) -> str:
-    command: click.Command = root()
+    command: click.Command = root_command()
     for word in words:
         assert isinstance(command, click.Group)
         command = command.commands[word]

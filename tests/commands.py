@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from icekit.cli.main import _Leaf, main, root
+from icekit.cli.main import _LeafCommand, main, root_command
 
 
 def command(*arguments: str) -> tuple[int, str]:
@@ -20,11 +20,11 @@ def command(*arguments: str) -> tuple[int, str]:
     return status, printed.getvalue()
 
 
-def leaves(command: click.Command | None = None, name: str = "icekit") -> Iterator[_Leaf]:
+def leaves(command: click.Command | None = None, name: str = "icekit") -> Iterator[_LeafCommand]:
     """Every command that can be run, with its full name."""
-    command = command or root()
+    command = command or root_command()
     if not isinstance(command, click.Group):
-        assert isinstance(command, _Leaf)
+        assert isinstance(command, _LeafCommand)
         command.name = name
         yield command
         return
@@ -35,12 +35,12 @@ def leaves(command: click.Command | None = None, name: str = "icekit") -> Iterat
 def parsed(words: Sequence[str]) -> Any:
     """The options of a command line, whose command does not run."""
     rest = list(words)
-    command: click.Command = root()
+    command: click.Command = root_command()
     while isinstance(command, click.Group):
         command = command.commands[rest.pop(0)]
-    assert isinstance(command, _Leaf)
+    assert isinstance(command, _LeafCommand)
     with command.make_context(command.name, rest) as context:
-        return command.command.options.of(context.params)
+        return command.command.options_class.of(context.params)
 
 
 def refusals(lines: str) -> str:

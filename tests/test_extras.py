@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema
 
 import icekit
 from icekit.common import errors
-from icekit.common.errors import ExtraMissing, install_command, require
+from icekit.common.errors import ExtraMissing, install_command, require_library
 from icekit.common.saving import spark_version, versions
 from icekit.common.view import COUNT, Grid
 from icekit.engine import session
@@ -235,7 +235,7 @@ def test_a_folder_with_the_name_of_a_library_is_none(
         ExtraMissing,
         match=r"^This needs pyspark, which is not installed: run `.* -m pip install .*\[spark\]'`\.$",
     ):
-        require("pyspark", "This")
+        require_library("pyspark", "This")
 
 
 def test_the_spark_of_a_platform_is_found_though_pip_has_not_installed_it(

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from icekit.cli.declared import command, connected
+from icekit.cli.parser import command, connected_lake
 from icekit.common.commands.admin import ClonesOptions, DemoOptions, LabOptions, NotebookOptions
 from icekit.common.commands.shared import CatalogOptions
 from icekit.common.errors import EXIT_HEALTHY, ParameterError, require_extra
@@ -47,7 +47,7 @@ def unpack_example_tables(options: LabOptions) -> int:
         for table in lab_tables().values():
             say(f"lab.{table.name:<28} {table.illness}")
         return EXIT_HEALTHY
-    with connected(CatalogOptions(catalog="")) as lake:
+    with connected_lake(CatalogOptions(catalog="")) as lake:
         unpack_lab(lake, options.names, all_archives=options.all, reset=options.reset, progress=say)
     return EXIT_HEALTHY
 
@@ -63,27 +63,29 @@ _DEMO = ("unmatched_deletes", "equality_deletes", "small_files")
 )
 def show_demo(_: DemoOptions) -> int:
     """Unpack the lab where it is not there, and print three verdicts; returns the exit status."""
-    from icekit.cli.observe import is_painted, terminal_width
+    from icekit.cli.observe import is_color_terminal, terminal_width
     from icekit.learn.lab import NAMESPACE, lab_tables, lake_folder, unpack_lab
     from icekit.maintain.planning.savings import waiting_sentence
     from icekit.show.card import short_card
 
-    with connected(CatalogOptions(catalog="")) as lake:
+    with connected_lake(CatalogOptions(catalog="")) as lake:
         with report_waiting("unpacking the lab"):
-            unpacked = unpack_lab(lake, progress=lambda _: None)
-        if unpacked:
-            say(f"{count(len(unpacked), 'example table')} unpacked into {lake_folder(lake)}.")
-        for name in _DEMO:
-            look = lake.look((NAMESPACE, name))
+            unpacked_names = unpack_lab(lake, progress=lambda _: None)
+        if unpacked_names:
+            say(f"{count(len(unpacked_names), 'example table')} unpacked into {lake_folder(lake)}.")
+        for table_name in _DEMO:
+            look = lake.look((NAMESPACE, table_name))
             is_postponed = bool(waiting_sentence(look.facts, look.findings, look.thresholds))
-            verdict = short_card(
+            card_text = short_card(
                 look.facts,
                 look.findings,
                 is_postponed=is_postponed,
-                color=is_painted(),
+                color=is_color_terminal(),
                 width=terminal_width(),
             )
-            say(f"\n{lab_tables()[name].illness}\n{verdict}", is_painted=is_painted())
+            say(
+                f"\n{lab_tables()[table_name].illness}\n{card_text}", is_painted=is_color_terminal()
+            )
     say(
         f"\nNext:  icekit look {NAMESPACE}.{_DEMO[0]}     the whole card of one table\n"
         f"       icekit look                           every table, the worst first\n"
@@ -102,8 +104,8 @@ def open_notebooks(options: NotebookOptions) -> int:
     from icekit.learn.notebooks import update_copies
 
     folder = Path(options.folder).resolve()
-    for name in update_copies(folder):
-        say(f"{folder / name} is yours and stays. Rename it to get icekit's new version.")
+    for file_name in update_copies(folder):
+        say(f"{folder / file_name} is yours and stays. Rename it to get icekit's new version.")
     # A notebook runs in its own folder, and finds the same lake and profiles there.
     os.environ["ICEKIT_LAKE"] = str(embedded_path())
     if Path(".pyiceberg.yaml").exists() and not Path.home().joinpath(".pyiceberg.yaml").exists():
@@ -115,11 +117,11 @@ def open_notebooks(options: NotebookOptions) -> int:
 
 
 @command("admin tables", CatalogOptions, "list the tables of a catalog")
-def tables(options: CatalogOptions) -> int:
+def list_tables(options: CatalogOptions) -> int:
     """List the tables of a catalog; returns the exit status."""
     from icekit.common.sql import display_name
 
-    with connected(options) as lake:
+    with connected_lake(options) as lake:
         for name in lake.tables.names():
             say(display_name(name))
     return EXIT_HEALTHY
@@ -131,27 +133,27 @@ def tables(options: CatalogOptions) -> int:
     "list the clones that killed runs left behind; with --remove drop them",
     _CLONES,
 )
-def clones(options: ClonesOptions) -> int:
+def list_clones(options: ClonesOptions) -> int:
     """Run the command; returns the exit status."""
-    from icekit.sandbox.scratch import drop_sql, remove_stale, stale_clones
+    from icekit.sandbox.scratch import drop_sql, remove_stale_clones, stale_clones
 
-    with connected(options) as lake:
+    with connected_lake(options) as lake:
         all_clones = stale_clones(lake)
         now = time.time_ns() // 1_000_000
         if not all_clones:
             say("There are no stale clones.")
-        for stale in all_clones:
-            say(stale.summary(now))
-            say(f"  {drop_sql(lake.sql_name(stale.table))};")
-            folder = stale.ownership.scratch if stale.ownership else "unknown"
-            say(f"  folder {folder}")
-        dead_clones = [stale for stale in all_clones if stale.is_dead]
+        for stale_clone in all_clones:
+            say(stale_clone.summary(now))
+            say(f"  {drop_sql(lake.sql_name(stale_clone.table))};")
+            folder_text = stale_clone.ownership.scratch if stale_clone.ownership else "unknown"
+            say(f"  folder {folder_text}")
+        dead_clones = [stale_clone for stale_clone in all_clones if stale_clone.is_dead]
         if options.remove and dead_clones:
-            removed = remove_stale(lake, dead_clones)
-            say(f"\n{count(len(removed), 'clone')} removed.")
+            removed_clones = remove_stale_clones(lake, dead_clones)
+            say(f"\n{count(len(removed_clones), 'clone')} removed.")
         elif dead_clones:
             say(
-                f"\nNothing was removed. --remove drops the {count(len(dead_clones), 'clone')} whose "
-                "process has ended."
+                f"\nNothing was removed. --remove drops the {count(len(dead_clones), 'clone')} "
+                "whose process has ended."
             )
     return EXIT_HEALTHY

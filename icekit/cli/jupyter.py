@@ -18,14 +18,14 @@ def icekit(line: str, cell: str | None = None) -> None:
     stops Run All, for every exit status but 0: the command could not do its work, its proof
     failed, or ``--fail-on`` asked for it.
     """
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(keep_session())
+    with contextlib.ExitStack() as cleanup_stack:
+        cleanup_stack.enter_context(keep_session())
         arguments = shlex.split(line)
         if cell is not None:
-            file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".sql"))
-            file.write(cell)
-            file.flush()
-            arguments.append(file.name)
-        status = main(arguments)
-        if status != EXIT_HEALTHY:
-            raise UsageError(f"icekit ended with exit status {status}.")
+            cell_file = cleanup_stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".sql"))
+            cell_file.write(cell)
+            cell_file.flush()
+            arguments.append(cell_file.name)
+        exit_status = main(arguments)
+        if exit_status != EXIT_HEALTHY:
+            raise UsageError(f"icekit ended with exit status {exit_status}.")

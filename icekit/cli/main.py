@@ -13,16 +13,16 @@ import click
 
 # isort: off
 # Each adds its commands to those of the help, in this order.
-from icekit.cli import observe, running, tune, schedule, packing, admin  # noqa: F401
+from icekit.cli import observe, run, tune, schedule, packing, admin  # noqa: F401
 
 # isort: on
-from icekit.cli.declared import BASIC, COMMANDS, Command, argument_rows, parameters
+from icekit.cli.parser import BASIC, COMMANDS, Command, argument_rows, command_parameters
 from icekit.common.errors import (
     EXIT_CRASHED,
     EXIT_HEALTHY,
     EXIT_MISCONFIGURED,
     EXIT_STOPPED,
-    nearest,
+    name_suggestion,
     require_known,
     shortened,
     trace,
@@ -36,7 +36,7 @@ from icekit.common.units import capitalized
 _COMPLETION = "_ICEKIT_COMPLETE"
 
 
-class _Leaf(click.Command):
+class _LeafCommand(click.Command):
     """A command whose parameters are made when they are needed: those of all take 10 ms."""
 
     def __init__(self, name: str, command: Command) -> None:
@@ -52,7 +52,7 @@ class _Leaf(click.Command):
         self.command = command
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        self.params = self.params or parameters(self.command.options)
+        self.params = self.params or command_parameters(self.command.options_class)
         return super().get_params(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -63,22 +63,24 @@ class _Leaf(click.Command):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if rows := argument_rows(self.command.options):
+        if help_rows := argument_rows(self.command.options_class):
             with formatter.section("Arguments"):
-                formatter.write_dl(rows)
+                formatter.write_dl(help_rows)
         super().format_options(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> int:
-        for option in self.params:
-            value = ctx.params.get(str(option.name))
-            for text in value if isinstance(value, tuple) else (value,):
-                if isinstance(option, click.Option) and str(text).startswith("--"):
-                    ctx.fail(f"{option.opts[-1]} needs a value, and {text} is an option.")
-        values = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in ctx.params.items()
+        for parameter in self.params:
+            parameter_value = ctx.params.get(str(parameter.name))
+            for value_text in (
+                parameter_value if isinstance(parameter_value, tuple) else (parameter_value,)
+            ):
+                if isinstance(parameter, click.Option) and str(value_text).startswith("--"):
+                    ctx.fail(f"{parameter.opts[-1]} needs a value, and {value_text} is an option.")
+        values_by_name = {
+            name: list(parameter_value) if isinstance(parameter_value, tuple) else parameter_value
+            for name, parameter_value in ctx.params.items()
         }
-        return self.command.verb(self.command.options.of(values))
+        return self.command.function(self.command.options_class.of(values_by_name))
 
 
 class _Group(click.Group):
@@ -103,87 +105,94 @@ _GROUPS = {
 }
 
 
-def root() -> click.Group:
+def root_command() -> click.Group:
     """The command ``icekit``, with all its commands."""
-    group_of = partial(_Group, no_args_is_help=False, add_help_option=False)
-    top = group_of(
+    make_group = partial(_Group, no_args_is_help=False, add_help_option=False)
+    root_group = make_group(
         "icekit", params=[*BASIC], help="Diagnose, tune and compact Apache Iceberg tables."
     )
-    version = click.version_option(
+    add_version_option = click.version_option(
         package_name="icekit", message="icekit %(version)s", help="print the version, and exit"
     )
-    version(top)
-    groups = {"": top}
-    for name, command in COMMANDS.items():
-        group, _, own_name = name.rpartition(" ")
-        if group not in groups:
-            about = _GROUPS[group]
-            groups[group] = group_of(
-                group, params=[*BASIC], help=f"{capitalized(about)}.", short_help=about
+    add_version_option(root_group)
+    groups_by_name = {"": root_group}
+    for full_name, command in COMMANDS.items():
+        group_name, _, command_name = full_name.rpartition(" ")
+        if group_name not in groups_by_name:
+            group_help = _GROUPS[group_name]
+            groups_by_name[group_name] = make_group(
+                group_name,
+                params=[*BASIC],
+                help=f"{capitalized(group_help)}.",
+                short_help=group_help,
             )
-            top.add_command(groups[group])
-        groups[group].add_command(_Leaf(own_name, command))
-    return top
+            root_group.add_command(groups_by_name[group_name])
+        groups_by_name[group_name].add_command(_LeafCommand(command_name, command))
+    return root_group
 
 
-def _usage(error: click.UsageError) -> str:
+def _usage_text(error: click.UsageError) -> str:
     """What is wrong with a command line, and what helps."""
     context = error.ctx
     message = error.format_message()
     if isinstance(error, click.NoSuchOption) and context is not None:
-        options = [name for each in context.command.get_params(context) for name in each.opts]
-        hint = nearest(error.option_name, options, count=1)
+        option_names = [
+            option_name
+            for parameter in context.command.get_params(context)
+            for option_name in parameter.opts
+        ]
+        hint = name_suggestion(error.option_name, option_names, most_names=1)
         message = f"There is no option {error.option_name}{hint or '.'}"
-    path = context.command_path if context is not None else "icekit"
-    return f"icekit: {shortened(message)}\nTry `{path} --help`."
+    command_path = context.command_path if context is not None else "icekit"
+    return f"icekit: {shortened(message)}\nTry `{command_path} --help`."
 
 
 @scrubbed_output()
-def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
+def main(argv: Sequence[str] | None = None, *, program_name: str = "icekit") -> int:
     """Run one command; returns the exit status."""
     open_closed_streams()
-    words = list(sys.argv[1:] if argv is None else argv)
-    is_debug = "--debug" in words
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    is_debug = "--debug" in arguments
     try:
-        if instruction := os.environ.get(_COMPLETION):
+        if completion_request := os.environ.get(_COMPLETION):
             from click.shell_completion import shell_complete
 
-            return shell_complete(root(), {}, prog, _COMPLETION, instruction)
-        command = root()
-        with command.make_context(prog, words or ["--help"]) as context:
-            status: int = command.invoke(context)
+            return shell_complete(root_command(), {}, program_name, _COMPLETION, completion_request)
+        command = root_command()
+        with command.make_context(program_name, arguments or ["--help"]) as context:
+            exit_status: int = command.invoke(context)
         # Report a full disk here; otherwise Python reports it only at exit.
         write("", sys.stdout)
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.UsageError as error:
-        say(_usage(error), error=True)
+        say(_usage_text(error), is_error=True)
         return EXIT_MISCONFIGURED
     except KeyboardInterrupt:
-        say("icekit: stopped. Commits and reports made so far stay.", error=True)
+        say("icekit: stopped. Commits and reports made so far stay.", is_error=True)
         return EXIT_STOPPED
     except BrokenPipeError:
         if sys.stderr is not None:
             sys.stderr.close()
         return EXIT_HEALTHY
     except Exception as problem:
-        return _failed(problem, is_debug=is_debug)
-    return status
+        return _report_failure(problem, is_debug=is_debug)
+    return exit_status
 
 
-def _failed(problem: Exception, *, is_debug: bool) -> int:
+def _report_failure(problem: Exception, *, is_debug: bool) -> int:
     """Print the error; returns the exit status."""
     from icekit.engine.errors import environment_error
 
-    outside_error = environment_error(problem)
-    if outside_error is None:
+    known_error = environment_error(problem)
+    if known_error is None:
         say(
             "icekit: this is a bug in icekit, or a case icekit does not handle: "
             f"{why(problem)}. Run again with --debug, and report it.",
-            error=True,
+            is_error=True,
         )
     else:
-        say(f"icekit: {outside_error}", error=True)
+        say(f"icekit: {known_error}", is_error=True)
     if is_debug:
-        say(trace(problem), error=True)
-    return EXIT_CRASHED if outside_error is None else outside_error.exit_status
+        say(trace(problem), is_error=True)
+    return EXIT_CRASHED if known_error is None else known_error.exit_status

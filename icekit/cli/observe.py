@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icekit.cli.declared import command, connected
+from icekit.cli.parser import command, connected_lake
 from icekit.common.commands.observe import CompareOptions, LookOptions, PlanOptions, ReportOptions
 from icekit.common.commands.shared import HealthOptions, JsonOptions
 from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ParameterError, require_extra
@@ -73,34 +73,43 @@ def look_at(options: LookOptions) -> int:
     status.
     """
     Thresholds().with_changes(**options.thresholds)
-    with connected(options) as lake:
+    with connected_lake(options) as lake:
         if not options.table or is_pattern(options.table):
             return _look_at_many(lake, options)
-        worst = _look_at_one(lake, options)
-    return EXIT_UNHEALTHY if worst and worst.fails(options.fail_on) else EXIT_HEALTHY
+        worst_severity = _look_at_one(lake, options)
+    return (
+        EXIT_UNHEALTHY if worst_severity and worst_severity.fails(options.fail_on) else EXIT_HEALTHY
+    )
 
 
 def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
     from icekit.show.card import card
 
-    look = looked_at(lake, options.table, options, **options.only("ref", "collector", "storage"))
-    card_content = look.facts, look.findings, look.thresholds
+    look = look_of_table(
+        lake, options.table, options, **options.only("ref", "collector", "storage")
+    )
+    card_arguments = look.facts, look.findings, look.thresholds
     if options.json:
         from icekit.common.saving import as_json
         from icekit.health.diagnose.document import document
 
-        say(as_json(document(*card_content)))
+        say(as_json(document(*card_arguments)))
         return look.findings.worst
-    painted = is_painted()
-    later = ""
+    has_color = is_color_terminal()
+    postponed_sentence = ""
     facts = look.facts
     if facts.recent or facts.contradictions or facts.unsupported_columns:
         from icekit.maintain.planning.savings import waiting_sentence
 
-        later = waiting_sentence(*card_content)
+        postponed_sentence = waiting_sentence(*card_arguments)
     say(
-        card(*card_content, postponed_sentence=later, color=painted, width=terminal_width()),
-        is_painted=painted,
+        card(
+            *card_arguments,
+            postponed_sentence=postponed_sentence,
+            color=has_color,
+            width=terminal_width(),
+        ),
+        is_painted=has_color,
     )
     return look.findings.worst
 
@@ -114,24 +123,24 @@ def _look_at_many(lake: Lake, options: LookOptions) -> int:
         raise ParameterError("--ref takes one table; without it, each is read as it is now.")
     with report_waiting("listing tables"):
         if options.table:
-            names = lake.match([options.table])
+            table_names = lake.match([options.table])
         else:
             all_names = lake.tables.names()
-            names = [name for name in all_names if matches(EVERY_TABLE, name, lake.name)]
-    with counter("reading tables", len(names)) as read_so_far:
-        tables = overview(lake, names, options, read_so_far)
+            table_names = [name for name in all_names if matches(EVERY_TABLE, name, lake.name)]
+    with counter("reading tables", len(table_names)) as show_count:
+        table_overview = overview(lake, table_names, options, show_count)
     if options.json:
         from icekit.common.saving import as_json
 
-        say(as_json(tables))
-        return tables.exit_status
-    painted = is_painted()
-    overview_text = text(tables, terminal_width(), color=painted, verbose=options.verbose)
-    say(overview_text, is_painted=painted)
-    return tables.exit_status
+        say(as_json(table_overview))
+        return table_overview.exit_status
+    has_color = is_color_terminal()
+    overview_text = text(table_overview, terminal_width(), color=has_color, verbose=options.verbose)
+    say(overview_text, is_painted=has_color)
+    return table_overview.exit_status
 
 
-def is_painted() -> bool:
+def is_color_terminal() -> bool:
     """Whether standard output is a terminal that shows colours."""
     return sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
@@ -146,18 +155,18 @@ def plan_all(options: PlanOptions) -> int:
     """Print what is worth doing on a table; returns the exit status."""
     from icekit.maintain.planning.proposals import propose
 
-    with connected(options) as lake:
-        look = looked_at(lake, options.table, options)
-        answer = propose(
+    with connected_lake(options) as lake:
+        look = look_of_table(lake, options.table, options)
+        proposals = propose(
             lake,
             look.facts,
             look.findings,
             thresholds=look.thresholds,
             executor=options.executor,
             policy=options,
-            command_options=shlex.join(options.words(HealthOptions)),
+            command_options=shlex.join(options.option_words(HealthOptions)),
         )
-        return _printed(answer, options)
+        return _print_answer(proposals, options)
 
 
 @command(
@@ -171,15 +180,15 @@ def compare_states(options: CompareOptions) -> int:
     from icekit.show.compare import compare
 
     thresholds = Thresholds().with_changes(**options.thresholds)
-    with connected(options) as lake:
+    with connected_lake(options) as lake:
         comparison = compare(options.before, options.after, lake=lake, thresholds=thresholds)
-    status = _printed(comparison, options)
+    exit_status = _print_answer(comparison, options)
     if options.html:
-        say(f"Page: {comparison.to_html(options.html)}", error=True)
-    return status
+        say(f"Page: {comparison.to_html(options.html)}", is_error=True)
+    return exit_status
 
 
-def _printed(answer: Proposals | ComparedStates, options: JsonOptions) -> int:
+def _print_answer(answer: Proposals | ComparedStates, options: JsonOptions) -> int:
     """Print an answer as text or as a JSON document; returns the exit status."""
     if options.json:
         from icekit.common.saving import as_json
@@ -216,7 +225,7 @@ def write_report(options: ReportOptions) -> int:
     return run.exit_status
 
 
-def sized_for(lake: Lake, facts: TableFacts) -> None:
+def fit_session_to(lake: Lake, facts: TableFacts) -> None:
     """Have Spark, if it is started, suit the size of the table that the command is about."""
     from icekit.engine.lake import SMALL_BYTES
     from icekit.iceberg.file_kind import Kind
@@ -224,7 +233,7 @@ def sized_for(lake: Lake, facts: TableFacts) -> None:
     lake.is_small_work = sum(facts.total(kind).size_in_bytes for kind in Kind) <= SMALL_BYTES
 
 
-def looked_at(
+def look_of_table(
     lake: Lake,
     table: str,
     options: HealthOptions,
@@ -243,5 +252,5 @@ def looked_at(
         say=say,
         **options.only("thresholds", "filter_columns"),
     )
-    sized_for(lake, look.facts)
+    fit_session_to(lake, look.facts)
     return look

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from icekit.cli.declared import command, connected
+from icekit.cli.parser import command, connected_lake
 from icekit.common.commands.packing import PackOptions, UnpackOptions
 from icekit.common.commands.shared import CatalogOptions
 from icekit.common.errors import EXIT_HEALTHY
@@ -38,9 +38,11 @@ def pack_table(options: PackOptions) -> int:
     """Pack a table; returns the exit status."""
     from icekit.engine.packing import pack
 
-    with connected(options) as lake, report_waiting(f"packing {options.table}"):
-        packed = pack(lake, options.table, Path(options.file), **options.only("data", "redact"))
-    say(str(packed))
+    with connected_lake(options) as lake, report_waiting(f"packing {options.table}"):
+        packed_table = pack(
+            lake, options.table, Path(options.file), **options.only("data", "redact")
+        )
+    say(str(packed_table))
     return EXIT_HEALTHY
 
 
@@ -49,9 +51,12 @@ def unpack_tables(options: UnpackOptions) -> int:
     """Unpack tables; returns the exit status."""
     from icekit.engine.packing import unpack
 
-    with connected(CatalogOptions(catalog="")) as lake, report_waiting(f"unpacking {options.file}"):
-        unpacked = unpack(lake, Path(options.file), options.name)
-    for table in unpacked:
+    with (
+        connected_lake(CatalogOptions(catalog="")) as lake,
+        report_waiting(f"unpacking {options.file}"),
+    ):
+        unpacked_tables = unpack(lake, Path(options.file), options.name)
+    for table in unpacked_tables:
         say(str(table))
-    say(f"Next:  {unpacked[0].command}")
+    say(f"Next:  {unpacked_tables[0].command}")
     return EXIT_HEALTHY

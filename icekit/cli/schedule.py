@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from icekit.cli.declared import command
+from icekit.cli.parser import command
 from icekit.common.commands.schedule import PassOptions, PolicyFileOptions, RecipeOptions
 from icekit.common.errors import EXIT_HEALTHY, TableClaimed, require_extra
 from icekit.common.options import Settings
@@ -84,10 +84,10 @@ def write_recipe(options: RecipeOptions) -> int:
     """Print or write a recipe."""
     from icekit.report.schedule.recipes import recipe
 
-    files = recipe(options.kind, Path(options.file))
-    for name, text in files.items():
+    texts_by_name = recipe(options.kind, Path(options.file))
+    for file_name, file_text in texts_by_name.items():
         if options.output:
-            say(str(write_text(Path(options.output, name), text, clean=True)))
+            say(str(write_text(Path(options.output, file_name), file_text, is_clean=True)))
         else:
-            say(f"# --- {name}\n" * (len(files) > 1) + text, end="")
+            say(f"# --- {file_name}\n" * (len(texts_by_name) > 1) + file_text, end="")
     return EXIT_HEALTHY

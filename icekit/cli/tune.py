@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from icekit.cli.declared import command, connected
-from icekit.cli.running import say_saved
+from icekit.cli.parser import command, connected_lake
+from icekit.cli.run import save_result
 from icekit.common.commands.tune import QUESTIONS as QUESTION_OPTIONS
 from icekit.common.commands.tune import ReviewMergeOptions
 from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
@@ -60,7 +60,7 @@ misconfigured, or a statement that cannot be reviewed; 3 a bug in icekit.
 
 def tune(question: str, options: Any) -> int:
     """Answer a question; returns the exit status."""
-    return _answered(
+    return _ask_and_print(
         options, lambda lake, given: lake.tune(question, options.table, progress=say, **given)
     )
 
@@ -78,15 +78,15 @@ for _name, _what in QUESTIONS.items():
 )
 def review_merge(options: ReviewMergeOptions) -> int:
     """Review a MERGE; returns the exit status."""
-    return _answered(options, lambda lake, given: lake.review_merge(progress=say, **given))
+    return _ask_and_print(options, lambda lake, given: lake.review_merge(progress=say, **given))
 
 
-def _answered(options: Any, ask: Callable[..., Any]) -> int:
-    from icekit.notebook import changed_arguments
+def _ask_and_print(options: Any, ask: Callable[..., Any]) -> int:
+    from icekit.notebook import question_arguments
 
-    question_arguments = changed_arguments(options)
-    with connected(options) as lake:
-        answer = ask(lake, question_arguments)
+    arguments = question_arguments(options)
+    with connected_lake(options) as lake:
+        answer = ask(lake, arguments)
         say(f"\n{answer.text()}")
-        say_saved(answer, options.output)
+        save_result(answer, options.output)
     return EXIT_UNHEALTHY if answer.failure else EXIT_HEALTHY

@@ -261,20 +261,22 @@ def require_number(
         or math.isinf(value)
         or (is_positive and value == 0)
     ):
-        least = "more than 0" if is_positive else "0 or more"
-        limit = "finite" if math.isinf(maximum) else f"at most {maximum:,.0f}"
-        raise ParameterError(f"{name} must be {least}, and {limit}, not {value!r}.")
+        lower_limit_text = "more than 0" if is_positive else "0 or more"
+        upper_limit_text = "finite" if math.isinf(maximum) else f"at most {maximum:,.0f}"
+        raise ParameterError(
+            f"{name} must be {lower_limit_text}, and {upper_limit_text}, not {value!r}."
+        )
 
 
-def nearest(name: str, known_names: Iterable[str], *, count: int = 3) -> str:
+def name_suggestion(name: str, known_names: Iterable[str], *, most_names: int = 3) -> str:
     """Render ``; did you mean a, b?`` for the nearest known names, or an empty string."""
     # A text that long is no misspelt name, and comparing it takes long.
-    near = (
+    near_names = (
         []
         if len(name) > 200
-        else difflib.get_close_matches(name, sorted(set(known_names)), n=count, cutoff=0.55)
+        else difflib.get_close_matches(name, sorted(set(known_names)), n=most_names, cutoff=0.55)
     )
-    return f"; did you mean {', '.join(near)}?" if near else ""
+    return f"; did you mean {', '.join(near_names)}?" if near_names else ""
 
 
 # Most names that an error lists.
@@ -286,11 +288,13 @@ def require_known(name: object, known_names: Iterable[str], noun: str) -> None:
 
     Raises :class:`ParameterError`.
     """
-    names = list(known_names)
-    if name in names:
+    all_names = list(known_names)
+    if name in all_names:
         return
-    names_text = ", ".join(names[:_MOST_NAMES]) + ", …" * (len(names) > _MOST_NAMES)
-    hint = nearest(str(name), names, count=1) or (f"; use one of {names_text}." if names else ".")
+    names_text = ", ".join(all_names[:_MOST_NAMES]) + ", …" * (len(all_names) > _MOST_NAMES)
+    hint = name_suggestion(str(name), all_names, most_names=1) or (
+        f"; use one of {names_text}." if all_names else "."
+    )
     raise ParameterError(f"There is no {noun} {name!r}{hint}")
 
 
@@ -301,7 +305,9 @@ _QUOTING = _PARSERS | {"pydantic_core", "pydantic"}
 
 
 def _is_raised_by(error: BaseException, libraries: set[str]) -> bool:
-    return any(kind.__module__.partition(".")[0] in libraries for kind in type(error).__mro__)
+    return any(
+        error_class.__module__.partition(".")[0] in libraries for error_class in type(error).__mro__
+    )
 
 
 def first_line(error: BaseException) -> str:
@@ -330,16 +336,16 @@ def read_or_explain(read: Callable[[], T], explain: Callable[[Exception], Icekit
     try:
         return read()
     except Exception as error:
-        explained = explain(error)
-    raise explained
+        explained_error = explain(error)
+    raise explained_error
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """An error, what it was raised from, and so on, also where ``from None`` hides it."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
+    seen_errors: list[BaseException] = []
+    while error is not None and error not in seen_errors:
         yield error
-        seen.append(error)
+        seen_errors.append(error)
         error = error.__cause__ or error.__context__
 
 
@@ -347,10 +353,10 @@ def trace(error: BaseException) -> str:
     """The stack traces of an error's :func:`causes`, the first one first, without secrets, and
     without what the parser of a configuration quotes.
     """
-    return scrub("\n".join("".join(_trace(each)) for each in reversed([*causes(error)])))
+    return scrub("\n".join("".join(_trace_lines(cause)) for cause in reversed([*causes(error)])))
 
 
-def _trace(error: BaseException) -> list[str]:
+def _trace_lines(error: BaseException) -> list[str]:
     import traceback
 
     if not _is_raised_by(error, _QUOTING):
@@ -377,26 +383,26 @@ class ExtraMissing(IcekitError):
     """A library that is not installed, and the extra that provides it."""
 
     def __init__(self, purpose: str, library: str) -> None:
-        [extra] = [name for name, libraries in EXTRAS.items() if library in libraries]
+        [extra] = [extra_name for extra_name, libraries in EXTRAS.items() if library in libraries]
         super().__init__(
             f"{purpose} needs {library}, which is not installed: run `{install_command(extra)}`."
         )
 
 
-def require(library: str, purpose: str) -> ModuleSpec:
+def require_library(library: str, purpose: str) -> ModuleSpec:
     """The path of an installed library; raises :class:`ExtraMissing` if it is not installed.
     ``purpose`` begins the sentence: ``The lab``.
     """
-    spec = find_spec(library)
-    if spec is None or spec.origin is None:  # a folder of that name is no package
+    module_spec = find_spec(library)
+    if module_spec is None or module_spec.origin is None:  # a folder of that name is no package
         raise ExtraMissing(purpose, library)
-    return spec
+    return module_spec
 
 
 def require_extra(extra: str, purpose: str) -> None:
     """Raise :class:`ExtraMissing` unless every library of an extra is installed."""
     for library in EXTRAS[extra]:
-        require(library, purpose)
+        require_library(library, purpose)
 
 
 def missing_extra(error: BaseException) -> ExtraMissing | None:
@@ -417,9 +423,9 @@ def install_command(extra: str) -> str:
     was installed from.
     """
     if (_ROOT / "pyproject.toml").exists():
-        return f"{_python_command()} -m pip install -e {_with_extra(_ROOT, extra)}"
-    if (source := _source_folder()) is not None:
-        return f"{_python_command()} -m pip install {_with_extra(source, extra)}"
+        return f"{_python_command()} -m pip install -e {_requirement(_ROOT, extra)}"
+    if (source_folder := _source_folder()) is not None:
+        return f"{_python_command()} -m pip install {_requirement(source_folder, extra)}"
     return f"pip install 'icekit[{extra}]'"
 
 
@@ -428,7 +434,7 @@ def _python_command() -> str:
     return "python" if shutil.which("python") == sys.executable else shlex.quote(sys.executable)
 
 
-def _with_extra(folder: Path, extra: str) -> str:
+def _requirement(folder: Path, extra: str) -> str:
     return shlex.quote(f"{'.' if Path.cwd() == folder else folder}[{extra}]")
 
 

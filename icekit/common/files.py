@@ -9,8 +9,8 @@ from icekit.common.units import size
 def bounded_text(path: Path, most_bytes: int, advice: str) -> str:
     """The text of a file of at most this many bytes; of a larger one, no more is read.
 
-    Raises :class:`~icekit.common.errors.ParameterError`, which ends with the sentence ``instead``,
-    for a larger file, and for one that cannot be read as text.
+    Raises :class:`~icekit.common.errors.ParameterError`, which ends with ``advice``, for a
+    larger file, and for one that cannot be read as text.
     """
     try:
         with path.open("rb") as file:

@@ -51,37 +51,39 @@ def framed(*parts: str) -> str:
     )
 
 
-def text(value: object) -> str:
+def escaped_text(value: object) -> str:
     """Escape a value for text or an attribute."""
     from markupsafe import escape
 
     return str(escape(value))
 
 
-def prose(sentence: str) -> str:
+def escaped_sentence(sentence: str) -> str:
     """Escape a sentence and keep figures and their units on one line."""
-    return text(with_no_break_units(sentence))
+    return escaped_text(with_no_break_units(sentence))
 
 
-def block(kind: str, *values: Any) -> str:
+def block(macro_name: str, *values: Any) -> str:
     """A piece of a page: a macro of the template ``blocks.html``."""
-    return str(getattr(_environment().get_template("blocks.html").module, kind)(*values))
+    return str(
+        getattr(_template_environment().get_template("blocks.html").module, macro_name)(*values)
+    )
 
 
-def render(template: str, **values: Any) -> str:
+def render(template_name: str, **values: Any) -> str:
     """A page from a template; pass existing HTML as :class:`markupsafe.Markup`."""
-    return str(_environment().get_template(template).render(**values))
+    return str(_template_environment().get_template(template_name).render(**values))
 
 
-def page(title: str, body: str) -> str:
+def page(title: str, body_html: str) -> str:
     """A page of one section, that opens offline, from existing HTML."""
     from markupsafe import Markup
 
-    return render("table.html", title=title, sections=[{"body": Markup(body)}], document="")
+    return render("table.html", title=title, sections=[{"body": Markup(body_html)}], document="")
 
 
 @cache
-def _environment() -> Any:
+def _template_environment() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

@@ -8,20 +8,28 @@ import math
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.view import TEXT, Grid
 
-Read = Callable[[Any], Any]
+Reader = Callable[[Any], Any]
+Audience = Literal["command", "notebook"]
 
 
 @dataclass
-class Declared:
+class SettingDeclaration:
     """A setting that a class declares."""
 
     default: Any
-    metadata: Mapping[str, Any]
+    help_text: str
+    metavar: str | None
+    reader: Reader | None
+    nargs: str
+    is_rare: bool
+    is_repeatable: bool
+    short_letter: str
+    only_for: Audience | None
     name: str = ""
 
     def __set_name__(self, _: type, name: str) -> None:
@@ -33,90 +41,109 @@ def setting(
     help: str,
     metavar: str | None = None,
     *,
-    read: Read | None = None,
-    **metadata: Any,
+    read: Reader | None = None,
+    nargs: Literal["", "1", "?", "*", "+"] = "",
+    rare: bool = False,
+    repeats: bool = False,
+    short: str = "",
+    only: Audience | None = None,
 ) -> Any:
     """A setting with its default, what it does, and what reads a value, as text or as a plain value
     (by default by the default's type).
 
-    ``how`` says what it is to a command: ``rare`` (only in ``--help-all``), ``nargs`` (an argument
-    without dashes), ``repeats`` (the option is the singular, and may be given again), ``short`` (a
-    letter for it); or ``only``: it is only a ``command``'s, or only a ``notebook``'s.
+    To a command it is an option; with ``nargs`` an argument without dashes, given once, at most
+    once, any number of times or at least once. ``rare``: only in ``--help-all``. ``repeats``: the
+    option is the singular, and may be given again. ``short`` is a letter for it. ``only``: it is
+    only a command's, or only a notebook's.
     """
-    return Declared(default, {"help": help, "metavar": metavar, "read": read, **metadata})
+    return SettingDeclaration(
+        default=default,
+        help_text=help,
+        metavar=metavar,
+        reader=read,
+        nargs=nargs,
+        is_rare=rare,
+        is_repeatable=repeats,
+        short_letter=short,
+        only_for=only,
+    )
 
 
-def text(value: Any) -> str:
+def read_text(value: Any) -> str:
     """A string, or in its place a number or a date, as YAML reads them."""
     if isinstance(value, (bool, list, tuple, Mapping)):
         raise TypeError
     return str(value)
 
 
-def flag(value: Any) -> bool:
+def read_flag(value: Any) -> bool:
     """A switch: true or false, also as text."""
     return {"true": True, "false": False}[str(value).lower()]
 
 
-def number(value: Any) -> float:
+def read_number(value: Any) -> float:
     """A finite number, also as text."""
-    if isinstance(value, bool) or not math.isfinite(read := float(value)):
+    if isinstance(value, bool) or not math.isfinite(finite_number := float(value)):
         raise ValueError
-    return read
+    return finite_number
 
 
-def whole(value: Any) -> int:
+def read_whole_number(value: Any) -> int:
     """A whole number, also as text."""
-    if (read := number(value)) != int(read):
+    if (finite_number := read_number(value)) != int(finite_number):
         raise ValueError
-    return int(read)
+    return int(finite_number)
 
 
-def names(value: Any) -> tuple[str, ...]:
+def read_names(value: Any) -> tuple[str, ...]:
     """Names separated by commas, or a list of them."""
-    parts = value.split(",") if isinstance(value, str) else value
-    return tuple(part for each in listed(parts) if (part := each.strip()))
+    name_texts = value.split(",") if isinstance(value, str) else value
+    return tuple(
+        stripped_name
+        for name_text in read_texts(name_texts)
+        if (stripped_name := name_text.strip())
+    )
 
 
-def listed(value: Any) -> tuple[str, ...]:
+def read_texts(value: Any) -> tuple[str, ...]:
     """A list of strings."""
     if not isinstance(value, (list, tuple)):
         raise TypeError
-    return tuple(map(text, value))
+    return tuple(map(read_text, value))
 
 
-def changes(value: Any) -> dict[str, float]:
+def read_numbers_by_name(value: Any) -> dict[str, float]:
     """Numbers by name, or a list of ``NAME=VALUE``."""
-    pairs = (
+    name_value_pairs = (
         value.items()
         if isinstance(value, Mapping)
-        else (pair.split("=", 1) for pair in listed(value))
+        else (pair_text.split("=", 1) for pair_text in read_texts(value))
     )
-    return {name.strip(): number(changed) for name, changed in pairs}
+    return {name.strip(): read_number(number_text) for name, number_text in name_value_pairs}
 
 
-_READERS: Mapping[type, Read] = {
-    str: text,
-    bool: flag,
-    int: whole,
-    float: number,
-    tuple: names,
-    dict: changes,
-    type(None): text,
+_READERS: Mapping[type, Reader] = {
+    str: read_text,
+    bool: read_flag,
+    int: read_whole_number,
+    float: read_number,
+    tuple: read_names,
+    dict: read_numbers_by_name,
+    type(None): read_text,
 }
-_KINDS: Mapping[Read | None, str] = {
-    text: "a string",
-    flag: "true or false",
-    number: "a number",
-    whole: "a whole number",
-    names: "names separated by commas, or a list (with papermill: -y '{name}: [a, b]')",
-    listed: "a list of strings (with papermill: -y '{name}: [\"a = 1\"]')",
-    changes: "NAME=VALUE with a number, or a mapping (with papermill: -y '{name}: {{snapshots: "
+_KINDS: Mapping[Reader | None, str] = {
+    read_text: "a string",
+    read_flag: "true or false",
+    read_number: "a number",
+    read_whole_number: "a whole number",
+    read_names: "names separated by commas, or a list (with papermill: -y '{name}: [a, b]')",
+    read_texts: "a list of strings (with papermill: -y '{name}: [\"a = 1\"]')",
+    read_numbers_by_name: "NAME=VALUE with a number, or a mapping (with papermill: -y '{name}: {{snapshots: "
     "50}}')",
 }
 
 
-def one_of(noun: str, *choices: str) -> Read:
+def one_of(noun: str, *choices: str) -> Reader:
     """The reader of a text that is one of some."""
 
     def read(value: Any) -> Any:
@@ -126,15 +153,15 @@ def one_of(noun: str, *choices: str) -> Read:
     return read
 
 
-def read_as(name: str, reader: Read, value: Any) -> Any:
+def read_as(name: str, reader: Reader, value: Any) -> Any:
     """Read a value by its reader; raises :class:`~icekit.common.errors.ParameterError` with its
     name.
     """
     try:
         return reader(value)
     except (TypeError, ValueError, KeyError, OverflowError):
-        kind = _KINDS.get(reader, "another value").format(name=name)
-        raise ParameterError(f"{name} must be {kind}, not {value!r}.") from None
+        expected_text = _KINDS.get(reader, "another value").format(name=name)
+        raise ParameterError(f"{name} must be {expected_text}, not {value!r}.") from None
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
@@ -147,51 +174,57 @@ class Settings:
 
     # No dataclasses: making these many takes longer than anything else of a command's start.
     #: What is declared, by name.
-    declared: ClassVar[dict[str, Declared]] = {}
+    declarations: ClassVar[dict[str, SettingDeclaration]] = {}
 
     def __init_subclass__(cls) -> None:
-        base_values = (value for base in reversed(cls.__mro__) for value in vars(base).values())
-        cls.declared = {value.name: value for value in base_values if isinstance(value, Declared)}
+        class_attributes = (
+            attribute for base in reversed(cls.__mro__) for attribute in vars(base).values()
+        )
+        cls.declarations = {
+            attribute.name: attribute
+            for attribute in class_attributes
+            if isinstance(attribute, SettingDeclaration)
+        }
 
-    def __init__(self, **given: Any) -> None:
-        for name in given:
-            require_known(name, self.declared, "parameter")
-        for name, declared in self.declared.items():
-            value = given.get(name)
-            reader = declared.metadata["read"] or _READERS[type(declared.default)]
+    def __init__(self, **values: Any) -> None:
+        for name in values:
+            require_known(name, self.declarations, "parameter")
+        for name, declaration in self.declarations.items():
+            value = values.get(name)
+            reader = declaration.reader or _READERS[type(declaration.default)]
             is_given = value is not None
-            vars(self)[name] = read_as(name, reader, value) if is_given else declared.default
+            vars(self)[name] = read_as(name, reader, value) if is_given else declaration.default
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
+    def of(cls, values: Mapping[str, Any]) -> Self:
         """Read values by name; None is not given. Raises
         :class:`~icekit.common.errors.ParameterError`, also for an unknown name.
         """
-        return cls(**given)
+        return cls(**values)
 
     def only(self, *names: str) -> dict[str, Any]:
         """Some of them, by name, to pass on."""
         return {name: getattr(self, name) for name in names}
 
-    def replaced(self, **values: Any) -> Self:
+    def with_values(self, **values: Any) -> Self:
         """The same settings with other values for some, which are not read."""
-        other = copy(self)
-        vars(other).update(values)
-        return other
+        changed_copy = copy(self)
+        vars(changed_copy).update(values)
+        return changed_copy
 
-    def changed(self, kind: type[Settings] | None = None) -> dict[str, Any]:
+    def changed(self, settings_class: type[Settings] | None = None) -> dict[str, Any]:
         """Those that differ from their defaults; with ``kind`` only those that it declares."""
-        declared = (kind or type(self)).declared.values()
+        declarations = (settings_class or type(self)).declarations.values()
         return {
-            each.name: value
-            for each in declared
-            if (value := getattr(self, each.name)) != each.default
+            declaration.name: value
+            for declaration in declarations
+            if (value := getattr(self, declaration.name)) != declaration.default
         }
 
-    def words(self, kind: type[Settings]) -> list[str]:
+    def option_words(self, settings_class: type[Settings]) -> list[str]:
         """Those of a kind that differ from their defaults, as words of a command line."""
         words: list[str] = []
-        for name, value in self.changed(kind).items():
+        for name, value in self.changed(settings_class).items():
             option = f"--{name.replace('_', '-')}"
             if value is True:
                 words.append(option)
@@ -206,8 +239,8 @@ class Settings:
         """Each setting with its value, its default and what it does."""
         columns = {"setting": TEXT, "value": TEXT, "default": TEXT, "help": TEXT("what it does")}
         rows = [
-            (name, repr(getattr(self, name)), repr(f.default), f.metadata["help"])
-            for name, f in self.declared.items()
+            (name, repr(getattr(self, name)), repr(declaration.default), declaration.help_text)
+            for name, declaration in self.declarations.items()
         ]
         return Grid(
             "Settings; set those without a line of their own in more, for example more = {name: "

@@ -28,12 +28,16 @@ class Owner:
     def this_process(cls) -> Owner:
         """This process; asked again each time, as a fork is another one."""
         pid = os.getpid()
-        status = _process_status(pid)
+        process_status = _process_status(pid)
         return cls(
-            socket.gethostname(), _boot_id(), _pid_namespace(), pid, status[1] if status else None
+            socket.gethostname(),
+            _boot_id(),
+            _pid_namespace(),
+            pid,
+            process_status[1] if process_status else None,
         )
 
-    def is_visible(self) -> bool:
+    def is_checkable(self) -> bool:
         """Whether icekit can tell from here if the process is alive.
 
         A process id means something only on the same host since the same boot, and in the same pid
@@ -47,13 +51,13 @@ class Owner:
 
     def has_ended(self) -> bool:
         """Whether the process is known to be dead; False if that cannot be checked from here."""
-        if not self.is_visible():
+        if not self.is_checkable():
             return False
-        status = _process_status(self.pid)
-        if status is not None and self.pid_started is not None:
-            state, start_ticks = status
+        process_status = _process_status(self.pid)
+        if process_status is not None and self.pid_started is not None:
+            state_letter, start_ticks = process_status
             # Killed, and its parent has not asked for its status yet: Z.
-            return state in "ZX" or start_ticks != self.pid_started
+            return state_letter in "ZX" or start_ticks != self.pid_started
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -81,9 +85,9 @@ def _pid_namespace() -> str | None:
 def _process_status(pid: int) -> tuple[str, int] | None:
     """The state and start time of a process, or None where ``/proc`` does not show it."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        stat_text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         # The name before the parenthesis may hold anything, also spaces and parentheses.
-        fields = stat.rpartition(")")[2].split()
-        return fields[0], int(fields[19])
+        stat_fields = stat_text.rpartition(")")[2].split()
+        return stat_fields[0], int(stat_fields[19])
     except (OSError, IndexError, ValueError):
         return None

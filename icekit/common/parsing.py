@@ -40,10 +40,10 @@ def budget_limits(text: str) -> dict[str, Any]:
     """A limit by its name: ``budget_bytes`` of ``200 GB``, ``budget_rows`` of ``500 million rows``,
     ``budget_files`` of ``500 files`` or ``budget_minutes`` of ``30 minutes``.
     """
-    if match := re.fullmatch(r"\s*(\d[\d_,]*)\s*(million|billion)?\s*(file|row)s?\s*", text):
-        factor = {"million": 10**6, "billion": 10**9}.get(match[2], 1)
-        number = int(match[1].replace(",", "").replace("_", ""))
-        return {f"budget_{match[3]}s": number * factor}
+    if count_match := re.fullmatch(r"\s*(\d[\d_,]*)\s*(million|billion)?\s*(file|row)s?\s*", text):
+        multiplier = {"million": 10**6, "billion": 10**9}.get(count_match[2], 1)
+        amount = int(count_match[1].replace(",", "").replace("_", ""))
+        return {f"budget_{count_match[3]}s": amount * multiplier}
     # With an M at its end, it may mean mebibytes or minutes.
     if not text.rstrip().endswith("M"):
         with contextlib.suppress(ParameterError):
@@ -59,24 +59,24 @@ def budget_limits(text: str) -> dict[str, Any]:
 def _quantity(
     text: str, units: Mapping[str, int], most_value: int, noun: str, example: str
 ) -> float:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
-    unit = match[2].lower() if match else ""
+    quantity_match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
+    unit = quantity_match[2].lower() if quantity_match else ""
     # A plural; but ms is no minute.
     unit = unit if unit in units or len(unit) < 3 else unit.removesuffix("s")
-    if not match or unit not in units:
+    if not quantity_match or unit not in units:
         raise ParameterError(f"{text!r} is not a {noun}. Write it as {example}.")
-    value = float(match[1]) * units[unit]
-    if value > most_value:
+    quantity = float(quantity_match[1]) * units[unit]
+    if quantity > most_value:
         raise ParameterError(f"{text!r} is too large a {noun}. Write it as {example}.")
-    return value
+    return quantity
 
 
 def parse_time(value: object) -> dt.datetime:
     """A date or time, in UTC unless it includes another offset."""
     try:
-        time = dt.datetime.fromisoformat(str(value))
+        parsed_time = dt.datetime.fromisoformat(str(value))
     except ValueError:
         raise ParameterError(
             f"{value!r} is not a date. Write it as 2026-01-31 or 2026-01-31T06:00."
         ) from None
-    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)
+    return parsed_time if parsed_time.tzinfo else parsed_time.replace(tzinfo=dt.UTC)

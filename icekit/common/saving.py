@@ -37,12 +37,10 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that figures may depend on; imports none of them."""
     import platform
 
-    spark = {"pyspark": version} if (version := spark_version()) else {}
-    return (
-        {"python": platform.python_version()}
-        | {name: version for name in _PACKAGES if (version := _package_version(name))}
-        | spark
-    )
+    package_versions = {name: _package_version(name) for name in _PACKAGES}
+    package_versions["pyspark"] = spark_version()
+    installed_versions = {name: version for name, version in package_versions.items() if version}
+    return {"python": platform.python_version()} | installed_versions
 
 
 def _package_version(package: str) -> str:
@@ -59,26 +57,28 @@ def spark_version() -> str:
     """PySpark's version, empty without PySpark, which is not imported. A platform's own is in no
     list of installed packages: its file is read.
     """
-    spec = find_spec("pyspark")
-    loader: Any = spec and spec.loader
-    if spec is None or not spec.origin:
+    module_spec = find_spec("pyspark")
+    loader: Any = module_spec and module_spec.loader
+    if module_spec is None or not module_spec.origin:
         return ""
-    text: str = loader.get_data(str(Path(spec.origin).with_name("version.py"))).decode()
-    match = re.search(r"""^__version__.*["'](.+)["']""", text, re.M)
-    return match[1] if match else ""
+    version_file_text: str = loader.get_data(
+        str(Path(module_spec.origin).with_name("version.py"))
+    ).decode()
+    version_match = re.search(r"""^__version__.*["'](.+)["']""", version_file_text, re.M)
+    return version_match[1] if version_match else ""
 
 
 def write_json(path: Path, document: Any) -> Path:
     """Write a document as :func:`as_json` does."""
-    return write_text(path, as_json(document), clean=True)
+    return write_text(path, as_json(document), is_clean=True)
 
 
 def as_data(record: Any) -> dict[str, Any]:
     """A record and what is in it as JSON has them: dataclasses as objects, enums by value."""
     from pydantic_core import to_jsonable_python
 
-    data: dict[str, Any] = to_jsonable_python(record, fallback=str)
-    return data
+    json_data: dict[str, Any] = to_jsonable_python(record, fallback=str)
+    return json_data
 
 
 def as_json(document: Any) -> str:
@@ -88,12 +88,12 @@ def as_json(document: Any) -> str:
     return json.dumps(mask_data(as_data(document)), indent=1, allow_nan=False)
 
 
-def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
-    """Write text without secrets (unless it is ``clean``); a reader never sees a partial file."""
+def write_text(path: Path, text: str, *, is_clean: bool = False) -> Path:
+    """Write text without secrets (unless it is ``is_clean``); a reader never sees a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial_file = path.with_name(path.name + ".partial")
     try:
-        partial_file.write_text(text if clean else mask(text), encoding="utf-8")
+        partial_file.write_text(text if is_clean else mask(text), encoding="utf-8")
         partial_file.replace(path)
     except OSError as error:
         # On a full disk, not even half a file may stay.

@@ -27,10 +27,10 @@ _SECRET_KEY = re.compile(SECRET_KEY)
 _NO_SECRET = re.compile(
     r"([-.](uri|url|enabled|expires-at|ms|seconds|endpoint|provider|key[-.]id)|[._-]type)$", re.I
 )
-_Late = Callable[[], re.Pattern[str]]
+_LazyPattern = Callable[[], re.Pattern[str]]
 
 
-def _lazy_pattern(pattern: str, flags: int = 0) -> _Late:
+def _lazy_pattern(pattern: str, flags: int = 0) -> _LazyPattern:
     """A pattern that is compiled when it is used first: many commands use none."""
     return cache(lambda: re.compile(pattern, flags))
 
@@ -50,7 +50,7 @@ _SHORTEST = 4
 _SHORTEST_HEADER = 8
 _SHORTEST_LINE = 16
 _COMMON = frozenset({"true", "false", "none", "null", "http", "https", "bearer", "basic"})
-_known: set[str] = set()
+_known_secrets: set[str] = set()
 
 # How texts quote: as they are, inside other JSON, and in HTML.
 _Q = r"""(?:\\{0,7}["']|&quot;|&#34;|&#39;|&#x27;|&apos;)"""
@@ -68,17 +68,17 @@ _PROSE = (
 )
 
 
-def _masked(match: re.Match[str]) -> str:
-    groups = match.groupdict()
-    if not groups:  # a map, as Java writes it
-        return _IN_MAP().sub(_masked, match[0])
-    if _PLACEHOLDER.fullmatch(match["v"]) or _NO_SECRET.search(groups.get("key") or ""):
+def _masked_text(match: re.Match[str]) -> str:
+    named_groups = match.groupdict()
+    if not named_groups:  # a map, as Java writes it
+        return _IN_MAP().sub(_masked_text, match[0])
+    if _PLACEHOLDER.fullmatch(match["v"]) or _NO_SECRET.search(named_groups.get("key") or ""):
         return match[0]
-    return f"{groups.get('before') or ''}{MASK}{groups.get('after') or ''}"
+    return f"{named_groups.get('before') or ''}{MASK}{named_groups.get('after') or ''}"
 
 
 _IN_MAP = _lazy_pattern(rf"(?P<before>(?<=[{{ ])(?P<key>{_NAME})=)(?P<v>[^,}}]+)", re.I)
-_Patterns = tuple[tuple[tuple[str, ...], _Late], ...]
+_Patterns = tuple[tuple[tuple[str, ...], _LazyPattern], ...]
 # What gives a secret away where it was never remembered (a token that a server handed out and an
 # error repeats): words one of which is in a text that has it, in lower case, and the pattern. First
 # what cannot be taken for anything else.
@@ -193,14 +193,14 @@ def is_secret(key: str) -> bool:
     return bool(_SECRET_KEY.search(key)) and not _NO_SECRET.search(key)
 
 
-def is_masked(key: str, value: str) -> bool:
+def is_sensitive(key: str, value: str) -> bool:
     """Whether a setting must stay out of logs and command lines: because of its name, its value, or
     as a secret's other half.
     """
     return is_secret(key) or "access-key" in key or scrub(value) != value
 
 
-def remember(properties: Mapping[str, str]) -> None:
+def remember_secrets(properties: Mapping[str, str]) -> None:
     """Remember the secret values of a profile, so that :func:`scrub` can mask them."""
     for key, value in properties.items():
         if is_secret(key):
@@ -212,37 +212,41 @@ def remember(properties: Mapping[str, str]) -> None:
                 *(value.split(":", 1)[1:] if key.endswith("credential") else []),
                 *(value.split()[1:] if is_header else []),
             ]
-            for part in secret_parts:
-                is_long_enough = len(part) >= (_SHORTEST_HEADER if is_header else _SHORTEST)
+            for secret_part in secret_parts:
+                is_long_enough = len(secret_part) >= (_SHORTEST_HEADER if is_header else _SHORTEST)
                 if (
                     is_long_enough
-                    and part.lower() not in _COMMON
-                    and not _PLACEHOLDER.fullmatch(part)
+                    and secret_part.lower() not in _COMMON
+                    and not _PLACEHOLDER.fullmatch(secret_part)
                 ):
-                    _remember_one(part)
+                    _remember_secret(secret_part)
             for line in value.splitlines()[1:] and value.splitlines():
                 if len(line) >= _SHORTEST_LINE and not line.startswith("-----"):
-                    _remember_one(line)
+                    _remember_secret(line)
         password_patterns = (_URI_PASSWORD(), _SQL_PASSWORD(), _MEANT_PASSWORD())
-        for match in (match for form in password_patterns for match in form.finditer(value)):
+        for match in (
+            match
+            for password_pattern in password_patterns
+            for match in password_pattern.finditer(value)
+        ):
             if not _PLACEHOLDER.fullmatch(match["v"]):
-                _remember_one(match["v"])
+                _remember_secret(match["v"])
 
 
-def _remember_one(value: str) -> None:
+def _remember_secret(secret: str) -> None:
     """Remember a value as it is, and in the spellings of URLs, JSON, XML and HTML."""
-    for spelling in (value, unquote(value)):
-        escaped = html.escape(spelling)
-        _known.update(
+    for spelling in (secret, unquote(secret)):
+        html_escaped = html.escape(spelling)
+        _known_secrets.update(
             (
                 spelling,
                 json.dumps(spelling)[1:-1],
                 json.dumps(spelling, ensure_ascii=False)[1:-1],
                 repr(spelling)[1:-1],
-                escaped,
+                html_escaped,
                 html.escape(spelling, quote=False),
                 # As templates spell quotes.
-                escaped.replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
+                html_escaped.replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
                 quote(spelling),
                 quote(spelling, safe=""),
                 quote_plus(spelling),
@@ -276,7 +280,7 @@ _QUOTED = re.compile(r"""(['"])((?:\\.|(?!\1).)+)\1""")
 _OF_YAML = re.compile(r"<[a-z ]+>|\\?.|\\[xuU][0-9a-f]+")
 
 
-def unquoted_yaml(message: str) -> str:
+def without_yaml_quotes(message: str) -> str:
     """What is wrong with a YAML file, without the words that are quoted from it: a secret may begin
     with ``*``, ``&`` or ``!``.
     """
@@ -284,19 +288,19 @@ def unquoted_yaml(message: str) -> str:
 
 
 def _without_secrets(text: str, patterns: _Patterns) -> str:
-    for value in sorted(_known, key=len, reverse=True):
-        text = text.replace(value, MASK)
-    pieces = _PICTURE.split(text)
+    for secret in sorted(_known_secrets, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    text_pieces = _PICTURE.split(text)
     # Every other one is a picture.
-    pieces[::2] = (_without_matches(piece, patterns) for piece in pieces[::2])
-    return "".join(pieces)
+    text_pieces[::2] = (_without_matches(text_piece, patterns) for text_piece in text_pieces[::2])
+    return "".join(text_pieces)
 
 
 def _without_matches(text: str, patterns: _Patterns) -> str:
     lower_text = text.lower()
-    for words, pattern in patterns:
-        if any(word in lower_text for word in words):
-            text = pattern().sub(_masked, text)
+    for trigger_words, pattern in patterns:
+        if any(trigger_word in lower_text for trigger_word in trigger_words):
+            text = pattern().sub(_masked_text, text)
     return text
 
 
@@ -334,10 +338,10 @@ def own_text_stream(stream: TextIO) -> TextIO:
     """The stream for icekit's own text; other programs' output and logs count as text from
     outside.
     """
-    masking_stream: Any = (
+    text_stream: Any = (
         _MaskingStream(stream._stream, mask) if isinstance(stream, _MaskingStream) else stream
     )
-    return masking_stream  # type: ignore[no-any-return]
+    return text_stream  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager

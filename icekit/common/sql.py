@@ -43,15 +43,15 @@ def _levels(text: str) -> list[tuple[str, bool]]:
     """The parts of a name, and whether each is in backticks."""
     levels: list[tuple[str, bool]] = []
     position = 0
-    while match := _PART.match(text, position):
-        part = match[2] or match[1].replace("``", "`")
-        if not part or _NO_LETTER.search(part):
+    while level_match := _PART.match(text, position):
+        level = level_match[2] or level_match[1].replace("``", "`")
+        if not level or _NO_LETTER.search(level):
             break
-        levels.append((part, match[2] is None))
-        position = match.end() + 1
-        if match.end() == len(text):
+        levels.append((level, level_match[2] is None))
+        position = level_match.end() + 1
+        if level_match.end() == len(text):
             return levels
-        if text[match.end()] != ".":
+        if text[level_match.end()] != ".":
             break
     raise InvalidName(
         f"{text!r} is not a table name. Write it as namespace.table, with odd parts in backticks "
@@ -64,7 +64,7 @@ EVERY_TABLE = "**"
 
 
 @cache
-def pattern_levels(text: str) -> Identifier:
+def pattern_levels(pattern: str) -> Identifier:
     """The levels of a pattern of table names, each a glob; a level in backticks stands for itself.
 
     A ``*``, ``?`` or ``[…]`` stays within one level: ``db.*`` is every table of the namespace
@@ -72,10 +72,12 @@ def pattern_levels(text: str) -> Identifier:
     the tables of the namespaces inside ``db``, and ``**`` every table. Raises
     :class:`~icekit.common.errors.InvalidName` for what :func:`parse_identifier` rejects.
     """
-    levels = tuple(glob.escape(part) if is_quoted else part for part, is_quoted in _levels(text))
+    levels = tuple(
+        glob.escape(level) if is_quoted else level for level, is_quoted in _levels(pattern)
+    )
     if len(levels) < 2 and levels != (EVERY_TABLE,):
         raise InvalidName(
-            f"{text!r} has no namespace. Write it as namespace.table, such as db.*, or ** for "
+            f"{pattern!r} has no namespace. Write it as namespace.table, such as db.*, or ** for "
             "every table."
         )
     return levels
@@ -85,7 +87,7 @@ def is_pattern(text: str) -> bool:
     """Whether a text is a pattern and not one name: a level outside backticks has ``*``, ``?`` or
     ``[``.
     """
-    return any(not is_quoted and glob.has_magic(part) for part, is_quoted in _levels(text))
+    return any(not is_quoted and glob.has_magic(level) for level, is_quoted in _levels(text))
 
 
 _OWN = frozenset({"icekit", "icekit_scratch"})
@@ -98,10 +100,12 @@ def matches(pattern: str, name: Identifier, catalog: str = "") -> bool:
     Only a pattern that begins with ``icekit`` takes tables of the namespaces that icekit itself
     creates.
     """
-    levels = pattern_levels(pattern)
-    if len(levels) > 2 and catalog and levels[0] == glob.escape(catalog):
-        levels = levels[1:]
-    return (name[0] not in _OWN or levels[0].startswith("icekit")) and _levels_match(levels, name)
+    wanted_levels = pattern_levels(pattern)
+    if len(wanted_levels) > 2 and catalog and wanted_levels[0] == glob.escape(catalog):
+        wanted_levels = wanted_levels[1:]
+    return (name[0] not in _OWN or wanted_levels[0].startswith("icekit")) and _levels_match(
+        wanted_levels, name
+    )
 
 
 def _levels_match(levels: Identifier, name: Identifier) -> bool:
@@ -117,20 +121,20 @@ def identifier(*parts: str) -> str:
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
-def free_name(name: str, names: Iterable[str]) -> str:
+def free_name(name: str, other_names: Iterable[str]) -> str:
     """A name, lengthened until no other name equals it, whatever the case."""
-    lower_names = {each.lower() for each in names}
+    lower_names = {other_name.lower() for other_name in other_names}
     while name.lower() in lower_names:
         name += "_"
     return name
 
 
-def free_prefix(prefix: str, names: Iterable[str]) -> str:
+def free_prefix(prefix: str, other_names: Iterable[str]) -> str:
     """A prefix, lengthened until no other name begins with it, whatever the case: for columns that
     icekit adds to those of a table.
     """
-    lower_names = [each.lower() for each in names]
-    while any(each.startswith(prefix.lower()) for each in lower_names):
+    lower_names = [other_name.lower() for other_name in other_names]
+    while any(other_name.startswith(prefix.lower()) for other_name in lower_names):
         prefix += "_"
     return prefix
 
@@ -164,12 +168,12 @@ def literal(value: str | int | float | bool | dt.datetime | None) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         # Spark replaces ${name} with the value of a setting before it parses.
-        escaped = value.translate(_ESCAPES).replace("${", "\\u0024{")
-        return f"'{escaped}'"
+        escaped_text = value.translate(_ESCAPES).replace("${", "\\u0024{")
+        return f"'{escaped_text}'"
     return repr(value)
 
 
-def call(
+def call_sql(
     catalog: str, procedure: str, *, options: Mapping[str, str] | None = None, **arguments: Argument
 ) -> str:
     """Write ``CALL catalog.system.procedure(name => value, …)`` with every value quoted.
@@ -183,16 +187,16 @@ def call(
     procedure_options = dict(options or {})
     if procedure == "rewrite_data_files":
         procedure_options.setdefault("use-starting-sequence-number", "false")
-    argument_texts = []
+    arguments_sql = []
     for name, value in arguments.items():
         if isinstance(value, tuple):
-            argument_texts.append(f"{name} => array({', '.join(map(literal, value))})")
+            arguments_sql.append(f"{name} => array({', '.join(map(literal, value))})")
         else:
-            argument_texts.append(f"{name} => {literal(value)}")
+            arguments_sql.append(f"{name} => {literal(value)}")
     if procedure_options:
-        pairs = ", ".join(f"{literal(k)}, {literal(v)}" for k, v in procedure_options.items())
-        argument_texts.append(f"options => map({pairs})")
-    return f"CALL {identifier(catalog)}.system.{procedure}({', '.join(argument_texts)})"
+        pairs_sql = ", ".join(f"{literal(k)}, {literal(v)}" for k, v in procedure_options.items())
+        arguments_sql.append(f"options => map({pairs_sql})")
+    return f"CALL {identifier(catalog)}.system.{procedure}({', '.join(arguments_sql)})"
 
 
 def orphan_arguments(table: str, location: str) -> dict[str, Any]:
@@ -202,21 +206,21 @@ def orphan_arguments(table: str, location: str) -> dict[str, Any]:
     return arguments | ({"prefix_listing": True} if is_listed_by_prefix else {})
 
 
-def set_properties(table: Sequence[str], properties: dict[str, str]) -> str:
+def set_properties_sql(table: Sequence[str], properties: dict[str, str]) -> str:
     """Write ``ALTER TABLE … SET TBLPROPERTIES (…)``; ``table`` includes the catalog."""
-    pairs = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in properties.items())
-    return f"ALTER TABLE {identifier(*table)} SET TBLPROPERTIES ({pairs})"
+    pairs_sql = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in properties.items())
+    return f"ALTER TABLE {identifier(*table)} SET TBLPROPERTIES ({pairs_sql})"
 
 
-def unset_properties(table: Sequence[str], names: Sequence[str]) -> str:
+def unset_properties_sql(table: Sequence[str], property_names: Sequence[str]) -> str:
     """Write ``ALTER TABLE … UNSET TBLPROPERTIES IF EXISTS (…)``; ``table`` includes the catalog."""
     return (
         f"ALTER TABLE {identifier(*table)} UNSET TBLPROPERTIES IF EXISTS "
-        f"({', '.join(map(literal, names))})"
+        f"({', '.join(map(literal, property_names))})"
     )
 
 
-def set_session(name: str, value: str) -> str:
+def set_session_sql(name: str, value: str) -> str:
     """Write ``SET`` for a session's setting; a key with a hyphen is taken in backticks only, and
     its value with it.
     """
@@ -227,7 +231,7 @@ def set_session(name: str, value: str) -> str:
     )
 
 
-def reset_session(name: str) -> str:
+def reset_session_sql(name: str) -> str:
     """Write ``RESET`` for a session's setting."""
     return "RESET " + (name if _PLAIN_KEY.fullmatch(name) else identifier(name))
 
@@ -247,7 +251,7 @@ _QUOTED = re.compile(
 )
 
 
-def unquoted(text: str) -> str:
+def without_quoted_parts(text: str) -> str:
     """The parts of a text outside quotes and backticks; each quoted part is replaced by a pair of
     quotes.
     """

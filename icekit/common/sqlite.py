@@ -35,13 +35,13 @@ class SqliteFile(ABC):
 
     Every call is one transaction on its own connection: nothing is shared between threads or across
     a fork, and a process killed at any moment leaves what it had committed. Reading creates no
-    file, and needs no write permission. Problems raise :meth:`unusable`.
+    file, and needs no write permission. Problems raise :meth:`unusable_error`.
     """
 
     #: Marks the file as this kind, in SQLite's own header.
-    APPLICATION: ClassVar[int]
+    APPLICATION_ID: ClassVar[int]
     #: The schema that is read and written; kept as ``user_version``.
-    SCHEMA: ClassVar[int] = 1
+    SCHEMA_VERSION: ClassVar[int] = 1
     #: Whether readers go on while one writes.
     IS_WAL: ClassVar[bool] = False
     #: Of a folder that is made for the file.
@@ -50,24 +50,24 @@ class SqliteFile(ABC):
     path: Path
 
     @abstractmethod
-    def create(self, db: sqlite3.Connection) -> None:
+    def create_tables(self, db: sqlite3.Connection) -> None:
         """Create the tables of an empty file, in the transaction of a write."""
 
     @abstractmethod
-    def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> Exception:
+    def unusable_error(self, error: sqlite3.Error | OSError, *, is_writing: bool) -> Exception:
         """The error that says why the file cannot be used, and what to do."""
 
-    def read(self, work: Callable[[sqlite3.Connection], T], empty: T) -> T:
-        """Do work on what is there; ``empty`` where nothing is yet."""
+    def read(self, work: Callable[[sqlite3.Connection], T], empty_result: T) -> T:
+        """Do work on what is there; ``empty_result`` where nothing is yet."""
 
         def transaction() -> T:
             if not self.path.exists():
-                return empty
+                return empty_result
             with self._connection("rw") as db:
                 db.execute("BEGIN")
-                return empty if self._schema(db) is None else work(db)
+                return empty_result if self._schema_version(db) is None else work(db)
 
-        return self._with_retries(transaction, writing=False)
+        return self._with_retries(transaction, is_writing=False)
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do work in one immediate transaction; creates the file and its folder if necessary."""
@@ -75,19 +75,19 @@ class SqliteFile(ABC):
         def transaction() -> T:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=self.FOLDER_MODE)
             with self._connection("rwc") as db:
-                if self._schema(db) is None and self.IS_WAL:
+                if self._schema_version(db) is None and self.IS_WAL:
                     db.execute("PRAGMA journal_mode = WAL")
                 db.execute("BEGIN IMMEDIATE")
                 # Asked inside: another process may have created the tables since.
-                if self._schema(db) is None:
-                    self.create(db)
-                    db.execute(f"PRAGMA application_id = {self.APPLICATION}")
-                    db.execute(f"PRAGMA user_version = {self.SCHEMA}")
-                result = work(db)
+                if self._schema_version(db) is None:
+                    self.create_tables(db)
+                    db.execute(f"PRAGMA application_id = {self.APPLICATION_ID}")
+                    db.execute(f"PRAGMA user_version = {self.SCHEMA_VERSION}")
+                work_result = work(db)
                 db.execute("COMMIT")
-                return result
+                return work_result
 
-        return self._with_retries(transaction, writing=True)
+        return self._with_retries(transaction, is_writing=True)
 
     @contextlib.contextmanager
     def _connection(self, mode: str) -> Iterator[sqlite3.Connection]:
@@ -100,7 +100,7 @@ class SqliteFile(ABC):
         ) as db:
             yield db
 
-    def _schema(self, db: sqlite3.Connection) -> int | None:
+    def _schema_version(self, db: sqlite3.Connection) -> int | None:
         """The file's schema, None before it has tables; raises for what is not of this kind, or of
         another version.
         """
@@ -109,20 +109,20 @@ class SqliteFile(ABC):
             "SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM "
             "pragma_application_id), count(*) FROM sqlite_master"
         ).fetchone()
-        if not table_count and not version and application_id in {0, self.APPLICATION}:
+        if not table_count and not version and application_id in {0, self.APPLICATION_ID}:
             return None
-        if application_id != self.APPLICATION:
+        if application_id != self.APPLICATION_ID:
             raise NotOurs("it is another program's database")
-        if version != self.SCHEMA:
-            raise OtherSchema(f"schema {version}, and this icekit knows {self.SCHEMA}")
+        if version != self.SCHEMA_VERSION:
+            raise OtherSchema(f"schema {version}, and this icekit knows {self.SCHEMA_VERSION}")
         return int(version)
 
-    def _with_retries(self, work: Callable[[], T], *, writing: bool) -> T:
+    def _with_retries(self, work: Callable[[], T], *, is_writing: bool) -> T:
         # The first writers of a new file can be told that it is busy without being let wait.
         try:
             return _RETRYING(work)
         except (sqlite3.Error, OSError) as error:
-            raise self.unusable(error, writing=writing) from error
+            raise self.unusable_error(error, is_writing=is_writing) from error
 
 
 def is_sqlite(path: Path) -> bool:
@@ -134,8 +134,8 @@ def is_sqlite(path: Path) -> bool:
     if path.exists() and not (path.is_file() or path.is_dir()):
         return False
     try:
-        with path.open("rb") as file:
-            return file.read(16) in {b"", b"SQLite format 3\0"}
+        with path.open("rb") as opened_file:
+            return opened_file.read(16) in {b"", b"SQLite format 3\0"}
     except FileNotFoundError:
         return True
 

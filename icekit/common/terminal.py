@@ -38,16 +38,18 @@ _last_written = 0.0
 _waiting: list[tuple[str, float]] = []
 
 
-def harmless(text: str) -> str:
+def harmless_text(text: str) -> str:
     """Replace characters that a terminal would act on, or that XML does not allow."""
     return _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def say(text: str, *, is_painted: bool = False, end: str = "\n", error: bool = False) -> None:
+def say(text: str, *, is_painted: bool = False, end: str = "\n", is_error: bool = False) -> None:
     """Print at once, as a log is read while it grows; ``is_painted`` text has colours of icekit's
     own, and nothing else to obey.
     """
-    write((text if is_painted else harmless(text)) + end, sys.stderr if error else sys.stdout)
+    write(
+        (text if is_painted else harmless_text(text)) + end, sys.stderr if is_error else sys.stdout
+    )
 
 
 def write(text: str, stream: TextIO | None) -> None:
@@ -60,7 +62,7 @@ def write(text: str, stream: TextIO | None) -> None:
     if stream is None:
         return
     _last_written = time.monotonic()
-    is_error = stream is sys.stderr
+    is_stderr = stream is sys.stderr
     stream = own_text_stream(stream)
     try:
         try:
@@ -69,14 +71,14 @@ def write(text: str, stream: TextIO | None) -> None:
             stream.write(text.encode(problem.encoding, "backslashreplace").decode(problem.encoding))
         stream.flush()
     except BrokenPipeError:
-        if not is_error:
+        if not is_stderr:
             raise
     except OSError as error:
         # What could not be written would be tried again, and fail again, as the process ends.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         error.filename = error.filename or "Standard output"
-        if not is_error:
+        if not is_stderr:
             raise
 
 
@@ -101,14 +103,14 @@ def is_attended() -> bool:
 
     Raises :class:`~icekit.common.errors.ParameterError` for a value other than yes and no.
     """
-    setting = os.environ.get(ATTENDED) or "yes"
-    require_known(setting, ("yes", "no"), f"{ATTENDED} value")
-    return setting == "yes"
+    environment_value = os.environ.get(ATTENDED) or "yes"
+    require_known(environment_value, ("yes", "no"), f"{ATTENDED} value")
+    return environment_value == "yes"
 
 
 def is_command_attended() -> bool:
-    """Tell whether somebody may read what a command prints: at a terminal, unless ``ICEKIT_ATTENDED``
-    says otherwise. A cell of a notebook counts as :func:`is_attended` says.
+    """Tell whether somebody may read what a command prints: at a terminal, unless
+    ``ICEKIT_ATTENDED`` says otherwise. A cell of a notebook counts as :func:`is_attended` says.
     """
     if os.environ.get(ATTENDED) or is_kernel():
         return is_attended()
@@ -135,9 +137,9 @@ def has_front_end() -> bool:
         return False
     from IPython.core.getipython import get_ipython
 
-    shell: Any = get_ipython()
-    request = shell.get_parent() if hasattr(shell, "get_parent") else None
-    return bool(((request or {}).get("metadata") or {}).get("cellId"))
+    ipython_shell: Any = get_ipython()
+    cell_request = ipython_shell.get_parent() if hasattr(ipython_shell, "get_parent") else None
+    return bool(((cell_request or {}).get("metadata") or {}).get("cellId"))
 
 
 @contextlib.contextmanager
@@ -148,27 +150,29 @@ def report_waiting(work_name: str, *, at_once: bool = False) -> Iterator[None]:
     ``at_once`` also says it now. Of nested waits the innermost is named. Where nobody looks on,
     nothing is said.
     """
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as cleanup_stack:
         wait_entry = (work_name, time.monotonic())
         _waiting.append(wait_entry)
-        stack.callback(_waiting.remove, wait_entry)
-        show_line = _line_writer(stack)
+        cleanup_stack.callback(_waiting.remove, wait_entry)
+        show_line = _line_writer(cleanup_stack)
         if at_once and show_line is not None:
             show_line(f"icekit: {work_name}…")
         if show_line is not None and len(_waiting) == 1:
-            _run_in_thread(stack, partial(_show_waiting, show_line))
+            _run_in_thread(cleanup_stack, partial(_show_waiting, show_line))
         yield
 
 
-def _run_in_thread(stack: contextlib.ExitStack, work: Callable[[threading.Event], None]) -> None:
+def _run_in_thread(
+    cleanup_stack: contextlib.ExitStack, work: Callable[[threading.Event], None]
+) -> None:
     """Let a thread work until the stack ends, which sets the event and waits for the thread."""
     end_event = threading.Event()
     # In the same context: a kernel knows by it which cell an output belongs to.
     run = partial(contextvars.copy_context().run, work, end_event)
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    stack.callback(thread.join)
-    stack.callback(end_event.set)
+    cleanup_stack.callback(thread.join)
+    cleanup_stack.callback(end_event.set)
 
 
 @contextlib.contextmanager
@@ -177,13 +181,13 @@ def show_progress(progress_text: Callable[[], str]) -> Iterator[None]:
     is empty afterwards; nothing for what is done at once, inside of another counter, and where
     nobody looks on.
     """
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as cleanup_stack:
         show_line = None
         if _counter_line.acquire(blocking=False):
-            stack.callback(_counter_line.release)
-            show_line = _line_writer(stack, is_replaced=True)
+            cleanup_stack.callback(_counter_line.release)
+            show_line = _line_writer(cleanup_stack, is_replaced=True)
         if show_line is not None:
-            _run_in_thread(stack, partial(_show_count, show_line, progress_text))
+            _run_in_thread(cleanup_stack, partial(_show_count, show_line, progress_text))
         yield
 
 
@@ -211,7 +215,7 @@ def counter(noun: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _line_writer(
-    stack: contextlib.ExitStack, *, is_replaced: bool = False
+    cleanup_stack: contextlib.ExitStack, *, is_replaced: bool = False
 ) -> Callable[[str], None] | None:
     """What shows a line to a person who waits; None if nobody does. A line ``is_replaced`` by the
     next one, and is empty in the end.
@@ -219,18 +223,18 @@ def _line_writer(
     stream = sys.stderr
     if stream is not None and stream.isatty():
         # A descriptor of its own: meanwhile standard error may point at a file.
-        terminal = stack.enter_context(
+        terminal = cleanup_stack.enter_context(
             os.fdopen(os.dup(stream.fileno()), "w", encoding="utf-8", errors="backslashreplace")
         )
         if not is_replaced:
-            return lambda line: write(harmless(line) + "\n", terminal)
-        width = shutil.get_terminal_size().columns - 1
+            return lambda line: write(harmless_text(line) + "\n", terminal)
+        line_width = shutil.get_terminal_size().columns - 1
         shown_lines: list[str] = []
-        stack.callback(lambda: write(_EMPTY_LINE, terminal) if shown_lines else None)
+        cleanup_stack.callback(lambda: write(_EMPTY_LINE, terminal) if shown_lines else None)
 
         def show_again(line: str) -> None:
             shown_lines[:] = [line]
-            write(_EMPTY_LINE + harmless(line)[:width], terminal)
+            write(_EMPTY_LINE + harmless_text(line)[:line_width], terminal)
 
         return show_again
     if not has_front_end():
@@ -238,22 +242,24 @@ def _line_writer(
     from IPython.display import display
 
     display_handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
-    stack.callback(display_handle.update, {"text/plain": ""}, raw=True)
-    return lambda line: display_handle.update({"text/plain": harmless(line)}, raw=True)
+    cleanup_stack.callback(display_handle.update, {"text/plain": ""}, raw=True)
+    return lambda line: display_handle.update({"text/plain": harmless_text(line)}, raw=True)
 
 
 def _show_waiting(show_line: Callable[[str], None], end_event: threading.Event) -> None:
-    start_time = last_message = time.monotonic()
+    start_seconds = last_message_seconds = time.monotonic()
     while not end_event.wait(
-        max(max(_last_written, last_message) + PATIENCE - time.monotonic(), 0.01)
+        max(max(_last_written, last_message_seconds) + PATIENCE - time.monotonic(), 0.01)
     ):
         now = time.monotonic()
         innermost_wait = _waiting[-1:]
-        if innermost_wait and now - max(_last_written, last_message) >= PATIENCE:
-            work_name, wait_start = innermost_wait[0]
-            last_message = now
+        if innermost_wait and now - max(_last_written, last_message_seconds) >= PATIENCE:
+            work_name, wait_start_seconds = innermost_wait[0]
+            last_message_seconds = now
             with contextlib.suppress(OSError):
-                show_line(f"icekit: {work_name}… {now - max(wait_start, start_time):.0f} s")
+                show_line(
+                    f"icekit: {work_name}… {now - max(wait_start_seconds, start_seconds):.0f} s"
+                )
 
 
 @contextlib.contextmanager
@@ -266,15 +272,15 @@ def stderr_to_file() -> Iterator[Path]:
     import tempfile
 
     with tempfile.NamedTemporaryFile(prefix="icekit-", suffix=".log", delete=False) as log:
-        path = Path(log.name)
+        log_path = Path(log.name)
         stderr_copy = os.dup(2)
         os.dup2(log.fileno(), 2)
     try:
-        yield path
+        yield log_path
     finally:
         os.dup2(stderr_copy, 2)
         os.close(stderr_copy)
-        path.unlink(missing_ok=True)
+        log_path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -289,8 +295,8 @@ def quiet_errors() -> Iterator[None]:
         return
     # Of PySpark's own class, which takes more arguments than Python's.
     loggers = [
-        PySparkLogger.getLogger(name)
-        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+        PySparkLogger.getLogger(logger_name)
+        for logger_name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
     ]
     disabled_before = [logger.disabled for logger in loggers]
     try:
@@ -298,5 +304,5 @@ def quiet_errors() -> Iterator[None]:
             logger.disabled = True
         yield
     finally:
-        for logger, was in zip(loggers, disabled_before, strict=True):
-            logger.disabled = was
+        for logger, was_disabled in zip(loggers, disabled_before, strict=True):
+            logger.disabled = was_disabled

@@ -29,18 +29,18 @@ def first_names(names: Iterable[str], most_names: int) -> str:
 
 def size(size_in_bytes: float) -> str:
     """Bytes for people, in binary units: ``1.5 MiB``, and ``1 GiB`` from 1,000 MiB on."""
-    value = float(size_in_bytes)
+    scaled_size = float(size_in_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         # A figure has at most three digits before the point: 1,000 bytes and more are written as
         # KiB.
-        if abs(value) < 999.5:
+        if abs(scaled_size) < 999.5:
             return (
-                f"{value:.0f} {unit}"
-                if unit == "B" or value >= 100
-                else f"{value:.1f} {unit}".replace(".0 ", " ")
+                f"{scaled_size:.0f} {unit}"
+                if unit == "B" or scaled_size >= 100
+                else f"{scaled_size:.1f} {unit}".replace(".0 ", " ")
             )
-        value /= 1024
-    return f"{value:,.1f} PiB"
+        scaled_size /= 1024
+    return f"{scaled_size:,.1f} PiB"
 
 
 def about(size_in_bytes: float, *, is_estimate: bool) -> str:
@@ -128,7 +128,7 @@ def with_no_break_units(text: str) -> str:
     return _UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 
-def printable(text: str) -> str:
+def printable_text(text: str) -> str:
     """A label of one line: what is no character that a font has, also an end of line, is replaced;
     longer texts go through terminal.harmless.
     """

@@ -12,10 +12,10 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen, html
-from icekit.common.errors import require
+from icekit.common.errors import require_library
 from icekit.common.saving import write_text
 from icekit.common.secrets import mask
-from icekit.common.units import elapsed, percent, plain_number, printable, shorten, size
+from icekit.common.units import elapsed, percent, plain_number, printable_text, shorten, size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +30,8 @@ _EMPTY = "No rows."
 class Unit:
     """The format of a column's values; text is aligned left, figures right.
 
-    ``heading`` is the heading; the default is the column's name. ``SHARE("of the bytes")`` is the same
-    unit with another heading.
+    ``heading`` is the heading; the default is the column's name. ``SHARE("of the bytes")`` is the
+    same unit with another heading.
     """
 
     write: Callable[[Any], str]
@@ -46,7 +46,7 @@ class Unit:
 
 TEXT = Unit(str, is_text=True)
 #: A string that may be long and whose both ends matter: a path, a column, a filter.
-NAME = Unit(lambda value: shorten(printable(value), 60), is_text=True)
+NAME = Unit(lambda value: shorten(printable_text(value), 60), is_text=True)
 #: A figure that is already a string, because it contains a word or two units.
 FIGURE = Unit(str)
 NUMBER = Unit(plain_number)
@@ -64,9 +64,9 @@ class Grid:
     """A caption, named columns, and rows of values: bytes, shares from 0 to 1, seconds, whole
     numbers; None is missing.
 
-    A terminal and a page show the first ``row_limit`` rows and say so; pandas and JSON have all rows.
-    Without rows they say so. ``grid["file_count"]`` is a list of a column's
-    values, ``grid.frame()`` a pandas DataFrame of all values.
+    A terminal and a page show the first ``row_limit`` rows and say so; pandas and JSON have all
+    rows. Without rows they say so. ``grid["file_count"]`` is a list of a column's values,
+    ``grid.frame()`` a pandas DataFrame of all values.
     """
 
     caption: str
@@ -75,8 +75,8 @@ class Grid:
     row_limit: int = SHOWN
 
     def __getitem__(self, name: str) -> list[Any]:
-        index = list(self.columns).index(name)
-        return [row[index] for row in self.rows]
+        column_index = list(self.columns).index(name)
+        return [row[column_index] for row in self.rows]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -91,12 +91,12 @@ class Grid:
         """The headings and rows for a terminal, in aligned columns; empty without rows."""
         if not self.rows:
             return []
-        rows = self._cell_texts()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        text_rows = self._cell_texts()
+        column_widths = [max(map(len, column)) for column in zip(*text_rows, strict=True)]
         alignments = ["<" if unit.is_text else ">" for unit in self.columns.values()]
         lines = [
-            indent + "  ".join(map("{:{}{}}".format, row, alignments, widths)).rstrip()
-            for row in rows
+            indent + "  ".join(map("{:{}{}}".format, row, alignments, column_widths)).rstrip()
+            for row in text_rows
         ]
         return [*lines, indent + self._row_limit_note()] if self._row_limit_note() else lines
 
@@ -104,15 +104,17 @@ class Grid:
         """The same as HTML, with the caption above if there is one; empty without rows."""
         if not self.rows:
             return ""
-        is_numeric = [not unit.is_text for unit in self.columns.values()]
-        headings, *rows = self._cell_texts()
-        return html.block("grid", self.caption, headings, rows, is_numeric, self._row_limit_note())
+        numeric_flags = [not unit.is_text for unit in self.columns.values()]
+        headings, *text_rows = self._cell_texts()
+        return html.block(
+            "grid", self.caption, headings, text_rows, numeric_flags, self._row_limit_note()
+        )
 
     def frame(self) -> pd.DataFrame:
         """All values as a pandas DataFrame, unrounded; whole numbers stay integers even with
         missing values. Raises :class:`~icekit.common.errors.ExtraMissing` without pandas.
         """
-        require("pandas", "A DataFrame")
+        require_library("pandas", "A DataFrame")
         import pandas as pd
 
         whole_number_columns = [name for name, unit in self.columns.items() if unit.is_whole]
@@ -134,14 +136,14 @@ class Grid:
             name.replace("_", " ") if unit.heading is None else unit.heading
             for name, unit in self.columns.items()
         ]
-        rows = (
+        text_rows = (
             [
                 ABSENT if value is None or value != value else unit.write(value)
                 for unit, value in zip(self.columns.values(), row, strict=True)
             ]
             for row in self.rows[: self.row_limit]
         )
-        return [headings, *rows]
+        return [headings, *text_rows]
 
     def _row_limit_note(self) -> str:
         return (
@@ -231,8 +233,8 @@ class Shown:
 
     def to_html(self, path: str | Path) -> Path:
         """Write the blocks as a page that opens offline."""
-        titles = (block.title for block in self.blocks() if isinstance(block, Badge))
-        title = next(titles, "icekit")
+        badge_titles = (block.title for block in self.blocks() if isinstance(block, Badge))
+        title = next(badge_titles, "icekit")
         return write_text(Path(path), html.page(title, self._repr_html_()))
 
     def __repr__(self) -> str:
@@ -246,27 +248,27 @@ def as_text(blocks: Iterable[Block], width: int | None = None, *, explain: bool 
     """The blocks as lines for a terminal of ``width`` columns (None: not wrapped), with an empty
     line between them, also those that only ``explain``; secrets are masked.
     """
-    parts = ["\n".join(_lines(block, width, explain)) for block in blocks]
-    return mask("\n\n".join(part for part in parts if part))
+    block_texts = ["\n".join(_block_lines(block, width, explain)) for block in blocks]
+    return mask("\n\n".join(block_text for block_text in block_texts if block_text))
 
 
 def as_html(blocks: Iterable[Block]) -> str:
     """The blocks as one card with its style; secrets are masked."""
-    return mask(html.framed(card(blocks)))
+    return mask(html.framed(card_html(blocks)))
 
 
-def card(blocks: Iterable[Block]) -> str:
+def card_html(blocks: Iterable[Block]) -> str:
     """The blocks as one card of a page; its colour is that of their badge."""
     block_list = list(blocks)
-    kind = next((block.kind for block in block_list if isinstance(block, Badge)), "info")
-    return f'<div class="finding {kind}">{"".join(map(_html, block_list))}</div>'
+    badge_kind = next((block.kind for block in block_list if isinstance(block, Badge)), "info")
+    return f'<div class="finding {badge_kind}">{"".join(map(_block_html, block_list))}</div>'
 
 
-def _lines(block: Block, width: int | None, explain: bool) -> list[str]:
+def _block_lines(block: Block, width: int | None, explain: bool) -> list[str]:
     match block:
         case Badge():
-            note = f"  ({block.note})" if block.note else ""
-            return [f"{block.title}  {block.label}{note}"]
+            note_text = f"  ({block.note})" if block.note else ""
+            return [f"{block.title}  {block.label}{note_text}"]
         case Sentence():
             return _wrapped(
                 "", f"{block.label}: {block.text}" if block.label else block.text, width
@@ -279,13 +281,17 @@ def _lines(block: Block, width: int | None, explain: bool) -> list[str]:
             )
         case Item():
             name_width = max((len(name) for name, _ in block.pairs), default=0)
-            pairs = [
+            pair_lines = [
                 line
                 for name, text in block.pairs
                 for line in _wrapped(f"  {name:{name_width}}  ", text, width)
             ]
-            title = _wrapped("", block.title, width) if block.title else []
-            return [*title, *pairs, *(f"  {each}" for each in block.statements)]
+            title_lines = _wrapped("", block.title, width) if block.title else []
+            return [
+                *title_lines,
+                *pair_lines,
+                *(f"  {item_statement}" for item_statement in block.statements),
+            ]
         case Grid():
             return [
                 *([f"{block.caption}:"] if block.caption and block.rows else []),
@@ -296,7 +302,9 @@ def _lines(block: Block, width: int | None, explain: bool) -> list[str]:
         case Folded():
             shown_blocks = () if block.only_explains and not explain else block.blocks
             inner_lines = [
-                line for part in shown_blocks for line in _lines(part, width and width - 2, explain)
+                line
+                for inner_block in shown_blocks
+                for line in _block_lines(inner_block, width and width - 2, explain)
             ]
             return (
                 [f"{block.summary}:", *(f"  {line}" for line in inner_lines)] if inner_lines else []
@@ -318,9 +326,9 @@ def _wrapped(head: str, text: str, width: int | None) -> list[str]:
     )
 
 
-def _html(block: Block) -> str:
+def _block_html(block: Block) -> str:
     if isinstance(block, Grid):
         return block.html()
     if isinstance(block, Folded):
-        return html.block("folded", block.summary, "".join(map(_html, block.blocks)))
+        return html.block("folded", block.summary, "".join(map(_block_html, block.blocks)))
     return html.block(type(block).__name__.lower(), block)

@@ -13,14 +13,14 @@ class DeadlineExceeded(TimeoutError):
     """Work that has not ended within its time."""
 
 
-def within(seconds: float | None, work: Callable[[], T]) -> T:
+def run_within(seconds: float | None, work: Callable[[], T]) -> T:
     """Do the work in a thread that may be left behind; raises
     :class:`DeadlineExceeded` after ``seconds`` (None: never).
 
     A daemon thread, and not an executor's: the process must be able to end while a dead
     host is still being waited for.
     """
-    has_ended = threading.Event()
+    end_event = threading.Event()
     results: list[T] = []
     errors: list[BaseException] = []
 
@@ -29,17 +29,17 @@ def within(seconds: float | None, work: Callable[[], T]) -> T:
             results.append(work())
         except BaseException as error:
             errors.append(error)
-        has_ended.set()
+        end_event.set()
 
     threading.Thread(target=run, daemon=True).start()
-    if not has_ended.wait(seconds):
+    if not end_event.wait(seconds):
         raise DeadlineExceeded
     if errors:
         raise errors.pop()
     return results[0]
 
 
-def each_within(
+def run_each_within(
     seconds: float,
     items: Iterable[K],
     work: Callable[[K], object],
@@ -47,8 +47,8 @@ def each_within(
     thread_count: int,
     may_continue: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Do work for each item in several threads, as far as ``seconds`` reach and ``may_continue``, which
-    is asked several times a second, is true.
+    """Do work for each item in several threads, as far as ``seconds`` reach and ``may_continue``,
+    which is asked several times a second, is true.
 
     ``work`` must not raise. Daemon threads: a thread pool would keep the process alive while a host
     does not answer.

@@ -21,7 +21,7 @@ from icekit.common.errors import (
     TableNotFound,
     first_line,
     missing_extra,
-    nearest,
+    name_suggestion,
     why,
 )
 from icekit.common.secrets import scrub
@@ -74,7 +74,7 @@ def not_found_error(
     if table in existing_tables:
         return no_metadata_error(table)
     table_name = display_name(table)
-    suggestion = nearest(table_name, [display_name(k) for k in existing_tables])
+    suggestion = name_suggestion(table_name, [display_name(k) for k in existing_tables])
     listing_advice = f"; list the tables with `{command_line('admin tables', catalog, [])}`."
     return TableNotFound(f"There is no table {table_name}{suggestion or listing_advice}")
 

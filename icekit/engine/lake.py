@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from icekit.common.errors import TableNotFound, nearest
+from icekit.common.errors import TableNotFound, name_suggestion
 from icekit.common.sql import Identifier, is_pattern, matches, parse_identifier
-from icekit.common.waiting import within
+from icekit.common.waiting import run_within
 from icekit.engine import interrupting
 from icekit.engine.bridge import iceberg_version, temporary_catalog
 from icekit.engine.cluster import SESSION_SETTINGS
@@ -180,7 +180,9 @@ class Lake:
             ]
             matched_names.update(dict.fromkeys(matching_names))
             if not matching_names:
-                suggestion = nearest(pattern, {f"{table_name[0]}.*" for table_name in all_names})
+                suggestion = name_suggestion(
+                    pattern, {f"{table_name[0]}.*" for table_name in all_names}
+                )
                 unmatched_sentences.append(
                     f"No table of catalog {self.name!r} matches {pattern!r}{suggestion or '.'}"
                 )
@@ -281,7 +283,7 @@ def run_in_time(lake: Lake, seconds: float | None, work: Callable[[Any], T]) -> 
             return work(timed_lake)
 
     try:
-        return within(seconds, timed_work)
+        return run_within(seconds, timed_work)
     finally:
         timed_lake.stop.set()
 
@@ -308,7 +310,7 @@ def close_at_end(lake: Lake, ending: interrupting.Ending) -> None:
             raise
     ending.acknowledge()
     try:
-        within(_GOING_SECONDS, lake.close)
+        run_within(_GOING_SECONDS, lake.close)
     except BaseException as error:
         if not ending.explains(error):
             raise

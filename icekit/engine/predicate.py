@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from icekit.common.errors import ParameterError
-from icekit.common.sql import unquoted
+from icekit.common.sql import without_quoted_parts
 from icekit.common.terminal import quiet_errors
 from icekit.common.units import shorten
 from icekit.engine.errors import complaint, engine_errors
@@ -82,7 +82,7 @@ def check_text(predicate: str) -> None:
             f"it has {len(predicate):,} characters, and Spark is too slow above "
             f"{LONGEST_PREDICATE:,}; use ranges, or several filters",
         )
-    if re.search(r"--|/\*", unquoted(predicate)):
+    if re.search(r"--|/\*", without_quoted_parts(predicate)):
         raise _refusal(predicate, "it has a comment (-- or /*); leave it out")
     if "${" in predicate:
         why = "Spark replaces ${…} with the value of a setting; write the value itself"

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from icekit.common.errors import ProfileError, causes, nearest, read_or_explain
-from icekit.common.secrets import remember, unquoted_yaml
+from icekit.common.errors import ProfileError, causes, name_suggestion, read_or_explain
+from icekit.common.secrets import remember_secrets, without_yaml_quotes
 
 
 def check_configuration() -> None:
@@ -30,8 +30,8 @@ def profile(profile_name: str, embedded_name: str) -> dict[str, str]:
     profiles = read_or_explain(_profiles, _profile_error)
     properties = profiles.get(profile_name.lower())
     if properties is None:
-        names_hint = nearest(
-            profile_name, [embedded_name, *profiles], count=1
+        names_hint = name_suggestion(
+            profile_name, [embedded_name, *profiles], most_names=1
         ) or _all_catalogs_hint(profiles, embedded_name)
         raise ProfileError(
             f"No catalog {profile_name!r} is configured{names_hint} {_search_path_sentence()} Add "
@@ -97,7 +97,7 @@ def _profiles() -> Mapping[str, Any]:
 
     The secrets of all of them are remembered, because PyIceberg reads all of them.
     """
-    remember(_profile_variables())
+    remember_secrets(_profile_variables())
     from pyiceberg.utils.config import Config
 
     pyiceberg_config = Config()
@@ -120,7 +120,7 @@ def _remember_secrets(profiles: Mapping[str, Any]) -> None:
     """Remember the secrets of each profile; the properties of ``auth`` are nested."""
     for properties in profiles.values():
         if isinstance(properties, Mapping):
-            remember(_leaf_properties(properties))
+            remember_secrets(_leaf_properties(properties))
 
 
 def _leaf_properties(properties: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -146,7 +146,7 @@ def _profile_error(error: Exception) -> ProfileError:
         # The parser's own words. It quotes only names there, and the lines elsewhere.
         problem_mark = getattr(error, "problem_mark", None)
         line_text = "" if problem_mark is None else f"line {problem_mark.line + 1}: "
-        problem_text = f"{line_text}{unquoted_yaml(str(yaml_problem))}"
+        problem_text = f"{line_text}{without_yaml_quotes(str(yaml_problem))}"
     else:
         problem_text = (
             f"{type(error).__name__}; a key has a value where other keys should stand under it, in "

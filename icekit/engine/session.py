@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from icekit.common.errors import CatalogUnreachable, ProfileError, SparkUnavailable, require
+from icekit.common.errors import CatalogUnreachable, ProfileError, SparkUnavailable, require_library
 from icekit.common.saving import spark_version
-from icekit.common.secrets import SECRET_KEY, is_masked, remember, scrub
+from icekit.common.secrets import SECRET_KEY, is_sensitive, remember_secrets, scrub
 from icekit.common.terminal import report_waiting, stderr_to_file
 from icekit.engine.bridge import has_bridge
 from icekit.engine.causes import is_engine_error
@@ -90,7 +90,7 @@ def _remote_session(remote_url: str) -> SparkSession:
     for url_parameter in url_parameters:
         key, _, parameter_value = url_parameter.partition("=")
         # PySpark repeats a parameter that is no pair, which may be a token without its name.
-        remember({key: parameter_value} if parameter_value else {"token": url_parameter})
+        remember_secrets({key: parameter_value} if parameter_value else {"token": url_parameter})
     server_url = urlsplit(server_address)
     with contextlib.suppress(ValueError):  # of a wrong port, which PySpark's client refuses
         host = server_url.hostname or ""
@@ -146,11 +146,11 @@ def _own_session(catalog_conf: SparkCatalogConf, extra_settings: Mapping[str, st
     if _own_spark is not None and _is_alive(_own_spark):
         add_catalog(_own_spark, catalog_conf)
         return _own_spark
-    require("pyspark", "This")
+    require_library("pyspark", "This")
     spark_settings = own_settings(
         os.environ.get("ICEKIT_SPARK_CONF", ""), catalog_conf.packages, extra_settings
     )
-    remember({**_file_settings(), **spark_settings})
+    remember_secrets({**_file_settings(), **spark_settings})
     remedy = f"Run `pip install 'pyspark=={NEWEST_SPARK}.*'`."
     require_runtime(spark_version(), "installation", remedy)
     java_path = require_java()
@@ -166,7 +166,7 @@ def _own_session(catalog_conf: SparkCatalogConf, extra_settings: Mapping[str, st
     public_settings = [
         (key, setting_value)
         for key, setting_value in spark_settings.items()
-        if not is_masked(key, setting_value)
+        if not is_sensitive(key, setting_value)
     ]
     # Java's notes on the vector module and native Hadoop, Ivy's listing.
     with (
@@ -231,7 +231,7 @@ def _file_settings() -> dict[str, str]:
     reads it itself.
     """
     spark_home = (
-        os.environ.get("SPARK_HOME") or Path(require("pyspark", "This").origin or "").parent
+        os.environ.get("SPARK_HOME") or Path(require_library("pyspark", "This").origin or "").parent
     )
     conf_folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(spark_home, "conf"))
     try:
@@ -338,7 +338,7 @@ def add_catalog(spark: SparkSession, catalog_conf: SparkCatalogConf) -> None:
     secret_settings = {
         k: v
         for k, v in catalog_conf.settings.items()
-        if is_masked(k.removeprefix(f"{setting_prefix}."), v) and spark.conf.get(k, None) != v
+        if is_sensitive(k.removeprefix(f"{setting_prefix}."), v) and spark.conf.get(k, None) != v
     }
     if secret_settings:
         if has_bridge(spark):

@@ -11,7 +11,7 @@ from dataclasses import field
 from urllib.parse import unquote, urlsplit
 
 from icekit.common import frozen
-from icekit.common.errors import ProfileError, SparkUnavailable, nearest
+from icekit.common.errors import ProfileError, SparkUnavailable, name_suggestion
 from icekit.common.saving import spark_version
 
 #: Marks a catalog of the session as one that icekit has configured.
@@ -129,7 +129,9 @@ def spark_conf(profile_name: str, properties: Mapping[str, str]) -> SparkCatalog
         else:
             untranslatable_keys.append(key)
     if untranslatable_keys:
-        nearest_hints = "".join(nearest(key, _KNOWN, count=1) for key in untranslatable_keys)
+        nearest_hints = "".join(
+            name_suggestion(key, _KNOWN, most_names=1) for key in untranslatable_keys
+        )
         raise ProfileError(
             f"Profile {profile_name!r} has keys with no Spark equivalent: "
             f"{', '.join(sorted(untranslatable_keys))}{nearest_hints or '.'} Remove them, or give "

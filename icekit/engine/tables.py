@@ -31,13 +31,13 @@ from icekit.common.errors import (
     TableNotFound,
     causes,
     first_line,
-    require,
+    require_library,
 )
-from icekit.common.secrets import is_secret, remember
+from icekit.common.secrets import is_secret, remember_secrets
 from icekit.common.sql import Identifier, display_name, identifier, parse_identifier
 from icekit.common.terminal import quiet_errors
 from icekit.common.units import first_names
-from icekit.common.waiting import within
+from icekit.common.waiting import run_within
 from icekit.engine.bridge import has_bridge, load_table, read_bytes
 from icekit.engine.errors import (
     explain,
@@ -95,7 +95,7 @@ class Tables(Protocol):
 def _answer_within(catalog_name: str, seconds: float, question: Callable[[], T]) -> T:
     """The answer of a catalog, or the error for one that is down."""
     try:
-        return within(seconds, question)
+        return run_within(seconds, question)
     except TimeoutError:
         raise CatalogUnreachable(
             f"Catalog {catalog_name!r} did not answer within {seconds:.0f} s. Check its uri and "
@@ -112,7 +112,7 @@ def read_local(location: str) -> bytes:
 def read_or_refuse(location: str, read: Callable[[], bytes]) -> bytes:
     """Read, and name the file that is gone or forbidden."""
     try:
-        return within(60, read)
+        return run_within(60, read)
     except FileNotFoundError:
         raise FileGone(
             f"{location} is missing. Restore the file, or go back to a snapshot or a metadata "
@@ -182,7 +182,7 @@ class EmbeddedTables(Tables):
     def catalog(self, catalog_name: str) -> Any:
         """The same tables as a new pyiceberg catalog, to be closed by who asks for it."""
         check_configuration()
-        require("sqlalchemy", "The embedded lake as a catalog of PyIceberg")
+        require_library("sqlalchemy", "The embedded lake as a catalog of PyIceberg")
         from pyiceberg.catalog.sql import SqlCatalog
 
         return SqlCatalog(catalog_name, **self.properties)
@@ -382,7 +382,7 @@ class ProfileTables(Tables):
         uri = self.properties.get("uri", "")
         if not uri.startswith("sqlite"):
             return
-        require("sqlalchemy", f"Catalog {self.name!r}")
+        require_library("sqlalchemy", f"Catalog {self.name!r}")
         from sqlalchemy import make_url
 
         url = make_url(uri)
@@ -590,7 +590,7 @@ def _remember_request_secrets(error: BaseException) -> None:
             secret_headers = {
                 f"header.{k}": str(v) for k, v in request.headers.items() if is_secret(k)
             }
-            remember(secret_headers)
+            remember_secrets(secret_headers)
 
 
 def _is_not_found(error: BaseException) -> bool:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from icekit.common.errors import (
     MetadataUnreadable,
     ParameterError,
-    require,
     require_known,
+    require_library,
 )
 from icekit.common.sql import Identifier
 from icekit.common.units import time_text
@@ -317,7 +317,7 @@ def choose_collector(
     if file_count <= local_file_limit:
         return "local"
     if not lake.spark_is_running:
-        require(
+        require_library(
             "pyspark", f"Reading the metadata of {file_count:,} files (unless with collector local)"
         )
     return "spark"

@@ -11,7 +11,7 @@ from icekit.common.errors import (
     ParameterError,
     SnapshotNotFound,
     TableContradicted,
-    nearest,
+    name_suggestion,
 )
 from icekit.common.parsing import parse_time
 from icekit.common.units import time_text
@@ -446,7 +446,7 @@ def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None,
         raise SnapshotNotFound(f"The table has no snapshot that was current at {ref}.")
     refs_hint = f"; known refs: {', '.join(sorted(refs)) or 'none'}."
     raise SnapshotNotFound(
-        f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or refs_hint}"
+        f"There is no branch or tag {str(ref)!r}{name_suggestion(str(ref), refs) or refs_hint}"
     )
 
 

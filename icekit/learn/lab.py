@@ -46,7 +46,7 @@ class LabTable:
     is_shipped: bool
 
 
-def index() -> dict[str, Any]:
+def archive_index() -> dict[str, Any]:
     """What is known of both archives: their tables, their hashes, and what built them."""
     return dict(json.loads(INDEX.read_text(encoding="utf-8")))
 
@@ -55,14 +55,17 @@ def index() -> dict[str, Any]:
 def lab_tables() -> dict[str, LabTable]:
     """Every table of the lab, by name."""
     return {
-        each["name"]: LabTable(
-            each["name"], each["illness"], frozenset(each["findings"]), each["is-shipped"]
+        table_entry["name"]: LabTable(
+            table_entry["name"],
+            table_entry["illness"],
+            frozenset(table_entry["findings"]),
+            table_entry["is-shipped"],
         )
-        for each in index()["tables"]
+        for table_entry in archive_index()["tables"]
     }
 
 
-def table_of(name: str) -> LabTable:
+def lab_table(name: str) -> LabTable:
     """A lab table by name; raises ParameterError with the nearest names."""
     require_known(name, lab_tables(), "lab table")
     return lab_tables()[name]
@@ -78,17 +81,17 @@ def unpack_lab(
 ) -> list[str]:
     """Put lab tables into the embedded lake; returns the names of those that were unpacked.
 
-    Without names, they are those of the package's archive, or of both with ``all_archives``. Tables that
-    exist are left alone; with ``reset`` they become as they were unpacked: later changes are lost,
-    and a dropped table comes back. Starts no engine; a running session refreshes its cache.
+    Without names, they are those of the package's archive, or of both with ``all_archives``. Tables
+    that exist are left alone; with ``reset`` they become as they were unpacked: later changes are
+    lost, and a dropped table comes back. Starts no engine; a running session refreshes its cache.
 
     Raises :class:`~icekit.common.errors.ParameterError` for a name that is not in the lab, a table
     whose archive is not there, and a catalog other than the embedded lake.
     """
-    tables = EmbeddedTables(lake_folder(lake))
-    existing_names = {name for name in tables.existing_names() if name[:-1] == (NAMESPACE,)}
+    lake_tables = EmbeddedTables(lake_folder(lake))
+    existing_names = {name for name in lake_tables.existing_names() if name[:-1] == (NAMESPACE,)}
     requested_tables = [
-        table_of(name)
+        lab_table(name)
         for name in dict.fromkeys(names or _default_names(existing_names, all_archives, reset))
     ]
     tables_to_unpack = []
@@ -97,7 +100,7 @@ def unpack_lab(
             tables_to_unpack.append(table)
         else:
             progress(f"lab.{table.name:<28} exists")
-    start_time = time.monotonic()
+    start_seconds = time.monotonic()
     for archive in (ARCHIVE, OTHER_ARCHIVE):
         archive_tables = {
             (NAMESPACE, t.name): t for t in tables_to_unpack if t.is_shipped == (archive is ARCHIVE)
@@ -114,13 +117,17 @@ def unpack_lab(
             unpack_into(
                 lake,
                 pack,
-                {name: entry for entry in pack.tables if (name := entry.name) in archive_tables},
+                {
+                    name: pack_entry
+                    for pack_entry in pack.tables
+                    if (name := pack_entry.name) in archive_tables
+                },
                 replace=True,
-                progress=lambda name: progress(f"lab.{name[-1]:<28} {table_of(name[-1]).illness}"),
+                progress=lambda name: progress(f"lab.{name[-1]:<28} {lab_table(name[-1]).illness}"),
             )
     if tables_to_unpack:
         progress(
-            f"{count(len(tables_to_unpack), 'table')} in {time.monotonic() - start_time:.1f} s"
+            f"{count(len(tables_to_unpack), 'table')} in {time.monotonic() - start_seconds:.1f} s"
         )
     return [table.name for table in tables_to_unpack]
 

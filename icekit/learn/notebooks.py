@@ -23,38 +23,43 @@ def update_copies(folder: Path) -> list[str]:
     A copy whose cells nobody has changed is replaced when its notebook changes, and otherwise keeps
     the results of its last run. A copy that somebody has changed stays.
     """
-    notebooks = notebook_path().parent
+    source_folder = notebook_path().parent
     (folder / "lessons").mkdir(parents=True, exist_ok=True)
     record_file = folder / RECORD
-    recorded_hashes: dict[str, str] = {}
+    recorded_digests: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError):
-        recorded_hashes = json.loads(record_file.read_bytes())
+        recorded_digests = json.loads(record_file.read_bytes())
     notary = NotebookNotary()  # type: ignore[no-untyped-call]
     outdated_names = []
-    for source in sorted(path for file_pattern in _OWN for path in notebooks.glob(file_pattern)):
-        name = source.relative_to(notebooks).as_posix()
-        target = folder / name
-        source_digest = _cells(source)
-        copy_digest = _cells(target) if target.exists() else None
-        if copy_digest in {None, recorded_hashes.get(name)} and copy_digest != source_digest:
-            shutil.copyfile(source, target)
+    for source_path in sorted(
+        path for file_pattern in _OWN for path in source_folder.glob(file_pattern)
+    ):
+        relative_name = source_path.relative_to(source_folder).as_posix()
+        copy_path = folder / relative_name
+        source_digest = _cells_digest(source_path)
+        copy_digest = _cells_digest(copy_path) if copy_path.exists() else None
+        if (
+            copy_digest in {None, recorded_digests.get(relative_name)}
+            and copy_digest != source_digest
+        ):
+            shutil.copyfile(source_path, copy_path)
             copy_digest = source_digest
         if copy_digest == source_digest:
-            recorded_hashes[name] = source_digest
-        elif recorded_hashes.get(name) != source_digest:
-            outdated_names.append(name)
-        if source.suffix == ".ipynb":
-            notary.sign(nbformat.read(source, 4))  # type: ignore[no-untyped-call]
-    record_file.write_text(json.dumps(recorded_hashes))
+            recorded_digests[relative_name] = source_digest
+        elif recorded_digests.get(relative_name) != source_digest:
+            outdated_names.append(relative_name)
+        if source_path.suffix == ".ipynb":
+            notary.sign(nbformat.read(source_path, 4))  # type: ignore[no-untyped-call]
+    record_file.write_text(json.dumps(recorded_digests))
     return outdated_names
 
 
-def _cells(path: Path) -> str:
+def _cells_digest(path: Path) -> str:
     """A digest of what a person writes in a file: of a notebook the cells without their results."""
-    text = path.read_text(encoding="utf-8")
+    content = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
         # It may be a notebook no more.
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            cells = json.loads(text)["cells"]
-            text = json.dumps([(cell["cell_type"], "".join(cell["source"])) for cell in cells])
-    return hashlib.sha256(text.encode()).hexdigest()
+            cells = json.loads(content)["cells"]
+            content = json.dumps([(cell["cell_type"], "".join(cell["source"])) for cell in cells])
+    return hashlib.sha256(content.encode()).hexdigest()

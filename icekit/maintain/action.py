@@ -120,7 +120,7 @@ class Action:
             for option, option_value in self.options.items()
             if option != DANGLING
         }
-        return sql.call(self.catalog, self.procedure, options=rewrite_options, **call_arguments)
+        return sql.call_sql(self.catalog, self.procedure, options=rewrite_options, **call_arguments)
 
     @property
     def title(self) -> str:

@@ -1,1 +1,3 @@
-"""Report on tables unattended: pages, an index, their history, and passes over many tables by a policy."""
+"""Report on tables unattended: pages, an index, their history, and passes over many tables by a
+policy.
+"""

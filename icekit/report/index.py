@@ -4,19 +4,19 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from icekit.common.command_line import command_line
 from icekit.common.errors import Status
 from icekit.common.html import render
 from icekit.common.saving import write_text
-from icekit.common.terminal import harmless
+from icekit.common.terminal import harmless_text
 from icekit.common.units import about, count, first_names, percent, size
 from icekit.health.diagnose.findings import Thresholds
 from icekit.maintain.planning.savings import Savings, savings_total
-from icekit.report.history.store import Health
-from icekit.report.history.trend import Comparison, compare
-from icekit.report.result import JUDGED, STATUSES, ReportRun, Row, changes_results
+from icekit.report.history.store import HealthRecord
+from icekit.report.history.trend import RunComparison, compare
+from icekit.report.result import JUDGED, STATUSES, ReportRow, ReportRun, changes_results
 
 _SIGNS = dict.fromkeys(STATUSES[:5], "✖") | {
     "warning": "▲",
@@ -34,11 +34,11 @@ class Index:
     ``problems`` belong to no table, and are shown above the tables.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[ReportRow]
     made_at: str
     catalog: str
     table_count: int = 0
-    earlier_runs: Mapping[str, Sequence[Health]] = field(default_factory=dict)
+    earlier_runs: Mapping[str, Sequence[HealthRecord]] = field(default_factory=dict)
     thresholds: Thresholds = field(default_factory=Thresholds)
     problems: Sequence[str] = ()
 
@@ -47,12 +47,12 @@ class _Cell(NamedTuple):
     """A cell sorts by its value; an unknown value sorts below 0."""
 
     text: str = "–"
-    value: float = -1
+    sort_value: float = -1
     share: float | None = None
-    note: Any = ""
+    comparison: RunComparison | None = None
 
 
-def write_index(index: Index, path: Path) -> Path:
+def write_index(index: Index, page_path: Path) -> Path:
     """Rank the tables (:func:`rank`), and write the page."""
     ranked_rows = sorted(index.rows, key=rank)
     earlier_runs = index.earlier_runs
@@ -61,18 +61,18 @@ def write_index(index: Index, path: Path) -> Path:
         for row in ranked_rows
         if row.health and row.table in earlier_runs
     }
-    savings = [row.savings for row in ranked_rows if row.savings]
-    total_savings = savings_total(savings)
+    table_savings = [row.savings for row in ranked_rows if row.savings]
+    total_savings = savings_total(table_savings)
     status_counts = Counter(row.status for row in ranked_rows)
-    first_row = _first_to_fix(ranked_rows)
+    row_to_fix = _first_to_fix(ranked_rows)
     page_html = render(
         "index.html",
         title=f"Table health: {index.catalog}",
         index=index,
         verdict=_counts_sentence(status_counts, len(ranked_rows)),
-        first=first_row,
-        command=_plan_command(first_row, index.catalog) if first_row else "",
-        saved=total_savings if savings else None,
+        first=row_to_fix,
+        command=_plan_command(row_to_fix, index.catalog) if row_to_fix else "",
+        saved=total_savings if table_savings else None,
         share="not estimated" if total_savings.share is None else percent(total_savings.share),
         orphans=_orphans_cell(total_savings).text,
         compared=comparisons,
@@ -83,13 +83,13 @@ def write_index(index: Index, path: Path) -> Path:
         numbers=status_counts,
         ranks=STATUSES,
         signs=_SIGNS,
-        rows=[(row, _cells(row, comparisons.get(row.table))) for row in ranked_rows],
+        rows=[(row, _row_cells(row, comparisons.get(row.table))) for row in ranked_rows],
         titles=_finding_titles,
     )
-    return write_text(path, page_html)
+    return write_text(page_path, page_html)
 
 
-def rank(row: Row) -> tuple[int, int, int, int, str]:
+def rank(row: ReportRow) -> tuple[int, int, int, int, str]:
     """The order of the index: unreadable tables, those whose queries go wrong, then scan savings,
     orphan files, severity, name.
     """
@@ -115,24 +115,24 @@ def closing_text(run: ReportRun, catalog: str) -> str:
     """The closing words of a run for a terminal: the verdict, the worst tables with their findings,
     and what to run next.
     """
-    lines = [_counts_sentence(Counter(row.status for row in run.rows), len(run.rows))]
+    text_lines = [_counts_sentence(Counter(row.status for row in run.rows), len(run.rows))]
     unhealthy_rows = [row for row in sorted(run.rows, key=rank) if row.status != "healthy"]
     for row in unhealthy_rows[:_WORST]:
         row_parts = [row.table, row.status, first_names(_finding_titles(row), _FINDINGS)]
-        lines.append(f"  {_SIGNS[row.status]} {': '.join(filter(None, row_parts))}")
+        text_lines.append(f"  {_SIGNS[row.status]} {': '.join(filter(None, row_parts))}")
     if other_rows := unhealthy_rows[_WORST:]:
-        lines.append(f"  and {count(len(other_rows), 'more table')} with findings")
-    if first_row := _first_to_fix(unhealthy_rows):
-        lines.append(f"Next: {_plan_command(first_row, catalog)}")
-    return "\n".join(line for line in lines if line)
+        text_lines.append(f"  and {count(len(other_rows), 'more table')} with findings")
+    if row_to_fix := _first_to_fix(unhealthy_rows):
+        text_lines.append(f"Next: {_plan_command(row_to_fix, catalog)}")
+    return "\n".join(text_line for text_line in text_lines if text_line)
 
 
-def _first_to_fix(ranked_rows: Sequence[Row]) -> Row | None:
+def _first_to_fix(ranked_rows: Sequence[ReportRow]) -> ReportRow | None:
     """The table to begin with: the first that could be read and is not healthy."""
     return next((row for row in ranked_rows if row.status in JUDGED - {"healthy"}), None)
 
 
-def _plan_command(row: Row, catalog: str) -> str:
+def _plan_command(row: ReportRow, catalog: str) -> str:
     return command_line("plan", catalog, row.table)
 
 
@@ -143,12 +143,12 @@ def _counts_sentence(status_counts: Mapping[str, int], table_count: int) -> str:
     return f"{count(table_count, 'table')}: {counts_text}." if table_count else ""
 
 
-def _cells(row: Row, comparison: Comparison | None) -> Mapping[str, _Cell]:
+def _row_cells(row: ReportRow, comparison: RunComparison | None) -> Mapping[str, _Cell]:
     """A table's cells by the names of their columns; without those that are not known."""
     cells = defaultdict(_Cell, {"Seconds": _Cell(f"{row.seconds:.1f}", row.seconds)})
     if comparison:
         worse_count = len(comparison.worse) + bool(comparison.trend) / 2
-        cells["Over time"] = _Cell("", worse_count, note=comparison)
+        cells["Over time"] = _Cell("", worse_count, comparison=comparison)
     if row.health:
         data_file_count = row.health.data_files
         cells["Data files"] = _Cell(f"{data_file_count:,}", data_file_count)
@@ -195,7 +195,7 @@ def _orphans_cell(savings: Savings) -> _Cell:
     )
 
 
-def _finding_titles(row: Row) -> list[str]:
+def _finding_titles(row: ReportRow) -> list[str]:
     return [name.replace("_", " ") for name, _ in row.findings]
 
 
@@ -203,13 +203,15 @@ def write_junit(run: ReportRun, fail_on: str, path: Path) -> Path:
     """Write a report as JUnit XML, a case for each table: unhealthy tables are failures; tables
     that cannot be read, and problems of no table, are errors.
     """
-    problem_rows = [Row("report", Status.MISCONFIGURED, error=problem) for problem in run.problems]
-    kinds_by_verdict = {Status.UNHEALTHY: "failure", Status.NOTHING: ""}
-    rows_with_kinds = [
-        (row, kinds_by_verdict.get(row.verdict(fail_on), "error"))
+    problem_rows = [
+        ReportRow("report", Status.MISCONFIGURED, error=problem) for problem in run.problems
+    ]
+    elements_by_verdict = {Status.UNHEALTHY: "failure", Status.NOTHING: ""}
+    rows_with_elements = [
+        (row, elements_by_verdict.get(row.verdict(fail_on), "error"))
         for row in (*run.rows, *problem_rows)
     ]
-    kind_counts = Counter(kind for _, kind in rows_with_kinds)
+    element_counts = Counter(element for _, element in rows_with_elements)
     return write_text(
-        path, harmless(render("junit.xml", cases=rows_with_kinds, numbers=kind_counts))
+        path, harmless_text(render("junit.xml", cases=rows_with_elements, numbers=element_counts))
     )

@@ -10,13 +10,13 @@ from icekit.common import frozen
 from icekit.common.commands.observe import LookOptions
 from icekit.common.errors import LONGEST_WAIT, IcekitError, require_number, why
 from icekit.common.sql import Identifier, display_name
-from icekit.common.waiting import each_within
+from icekit.common.waiting import run_each_within
 from icekit.engine.lake import Lake
 from icekit.health import observe
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Severity, Thresholds
 from icekit.maintain.planning.savings import savings_of
-from icekit.report.result import changes_results, exit_status, failure
+from icekit.report.result import changes_results, status_and_error, worst_exit_status
 
 SCHEMA_VERSION = 1
 UNREADABLE = "unreadable"
@@ -29,8 +29,8 @@ class TableSummary:
     ``status`` is ``healthy``, the most serious severity, or ``unreadable``; ``finding`` the name of
     the finding that matters most, with its ``figure``. ``file_count`` and ``size_in_bytes`` are
     those of the data files. ``saved`` is what maintenance would save one full scan
-    (:class:`~icekit.maintain.planning.savings.Savings`). Of an unreadable table, ``problem`` is the kind of
-    error in a few words and ``error`` all of it.
+    (:class:`~icekit.maintain.planning.savings.Savings`). Of an unreadable table, ``problem`` is the
+    kind of error in a few words and ``error`` all of it.
     """
 
     table: str
@@ -96,28 +96,28 @@ def overview(
     summaries: list[TableSummary] = []
 
     def look(name: Identifier) -> None:
-        summaries.append(_summary(lake, name, options))
+        summaries.append(_table_summary(lake, name, options))
         progress(len(summaries))
 
-    each_within(LONGEST_WAIT, names, look, thread_count=min(options.jobs, len(names)))
+    run_each_within(LONGEST_WAIT, names, look, thread_count=min(options.jobs, len(names)))
     ranked_summaries = tuple(sorted(summaries, key=lambda summary: summary.rank))
     return Overview(catalog=lake.name, storage=options.storage, tables=ranked_summaries)
 
 
-def _summary(lake: Lake, name: Identifier, options: LookOptions) -> TableSummary:
+def _table_summary(lake: Lake, name: Identifier, options: LookOptions) -> TableSummary:
     """What is wrong with one table; no error leaves it."""
-    table = display_name(name)
+    table_name = display_name(name)
     try:
         return _judge_table(lake, name, options)
     # A thread that ended without a summary would leave its table out of the list.
     except BaseException as problem:
-        error_status, known_error = failure(problem)
+        error_status, known_error = status_and_error(problem)
         return TableSummary(
-            table=table,
+            table=table_name,
             status=UNREADABLE,
             problem=_error_kind(known_error) if known_error else "a bug in icekit",
             error=why(known_error or problem),
-            exit_status=exit_status([error_status], ()),
+            exit_status=worst_exit_status([error_status], ()),
         )
 
 

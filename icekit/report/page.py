@@ -31,12 +31,12 @@ class _Section(NamedTuple):
         return re.sub(r"\W+", "-", self.heading.lower())
 
 
-def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -> Path:
+def write_page(notebook: Any, title: str, page_path: Path, *, has_failed: bool = False) -> Path:
     """Export a notebook without its code into a page: its findings, and the other sections folded
     under one sentence each.
 
     A section is everything after a heading cell (``## …``). A section without a table or a picture
-    is left out. If a notebook ``failed``, or has no findings, everything is shown and unfolded,
+    is left out. If a notebook ``has_failed``, or has no findings, everything is shown and unfolded,
     because an error may be in any section.
 
     nbconvert's ``basic`` template renders the cells and nothing around them: its full
@@ -46,8 +46,8 @@ def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -
     for heading, cells in _cells_by_heading(notebook):
         section_notebook = copy.copy(notebook)
         section_notebook.cells = cells
-        sections.append(_section(heading, section_notebook))
-    shows_everything = failed or all(section.heading != _FIRST for section in sections)
+        sections.append(_section_of_cells(heading, section_notebook))
+    shows_everything = has_failed or all(section.heading != _FIRST for section in sections)
     shown_sections = [
         section
         for section in sections
@@ -55,13 +55,13 @@ def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -
     ]
     shown_sections.sort(key=lambda section: section.heading != _FIRST)
     return write_text(
-        path,
+        page_path,
         render(
             "table.html",
             title=title,
             sections=shown_sections,
             is_open=shows_everything,
-            document=path.with_suffix(".json").name,
+            document=page_path.with_suffix(".json").name,
         ),
     )
 
@@ -70,33 +70,36 @@ def link_neighbours(pages: Sequence[tuple[str, Path]]) -> None:
     """Link each page, given with the name of its table, to the one before it and the one after."""
     pages_with_neighbours = zip([None, *pages], pages, [*pages[1:], None], strict=False)
     for previous_page, (_, page), next_page in pages_with_neighbours:
-        links = "".join(
+        links_html = "".join(
             f" · {label} <a href='{quote(neighbour[1].name)}'>{escape(neighbour[0])}</a>"
             for label, neighbour in (("previous:", previous_page), ("next:", next_page))
             if neighbour
         )
         page_html = page.read_text(encoding="utf-8")
-        html_before, marker, html_from_mark = page_html.partition("<span id=neighbours>")
+        html_before, mark_html, html_from_mark = page_html.partition("<span id=neighbours>")
         write_text(
             page,
-            html_before + marker + links + html_from_mark[html_from_mark.index("</span>") :],
-            clean=True,
+            html_before
+            + mark_html
+            + links_html
+            + html_from_mark[html_from_mark.index("</span>") :],
+            is_clean=True,
         )
 
 
 def _cells_by_heading(notebook: Any) -> list[tuple[str, list[Any]]]:
     """Headings, each with the cells under it that a page shows."""
-    sections: list[tuple[str, list[Any]]] = [("", [])]
+    cells_by_heading: list[tuple[str, list[Any]]] = [("", [])]
     for cell in notebook.cells:
-        is_error = any(o.output_type == "error" for o in cell.get("outputs", ()))
+        has_error = any(o.output_type == "error" for o in cell.get("outputs", ()))
         if cell.cell_type == "markdown" and cell.source.startswith("## "):
-            sections.append((cell.source.splitlines()[0].removeprefix("## "), []))
-        elif is_error or TEACH not in cell.metadata.get("tags", ()):
-            sections[-1][1].append(cell)
-    return [(heading, cells) for heading, cells in sections if cells]
+            cells_by_heading.append((cell.source.splitlines()[0].removeprefix("## "), []))
+        elif has_error or TEACH not in cell.metadata.get("tags", ()):
+            cells_by_heading[-1][1].append(cell)
+    return [(heading, cells) for heading, cells in cells_by_heading if cells]
 
 
-def _section(heading: str, section_notebook: Any) -> _Section:
+def _section_of_cells(heading: str, section_notebook: Any) -> _Section:
     from markupsafe import Markup
 
     with _TURN:
@@ -109,11 +112,15 @@ def _section(heading: str, section_notebook: Any) -> _Section:
     ]
     # A chart's text is a sentence; that of a table has lines, and that of what only controls show
     # has brackets.
-    sentence = next(
-        (text for text in output_texts if text and "\n" not in text and not text.startswith("<")),
+    summary_sentence = next(
+        (
+            output_text
+            for output_text in output_texts
+            if output_text and "\n" not in output_text and not output_text.startswith("<")
+        ),
         "",
     )
-    return _Section(heading, sentence, Markup(body_html))
+    return _Section(heading, summary_sentence, Markup(body_html))
 
 
 @cache
@@ -125,10 +132,10 @@ def _exporter() -> Any:
     from nbconvert import HTMLExporter
     from traitlets.config import Config
 
-    plain_formats = {"display_data_priority": ["text/html", "text/plain"]}
+    display_priority = {"display_data_priority": ["text/html", "text/plain"]}
     exporter = HTMLExporter(  # type: ignore[no-untyped-call]
         # Preprocessors prepare what a page does not show: highlighted code, pictures as files.
-        config=Config(NbConvertBase=plain_formats, HTMLExporter={"default_preprocessors": []}),
+        config=Config(NbConvertBase=display_priority, HTMLExporter={"default_preprocessors": []}),
         template_name="basic",
         exclude_input=True,
         exclude_input_prompt=True,

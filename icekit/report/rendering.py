@@ -24,10 +24,10 @@ from icekit.common.errors import Status
 from icekit.common.saving import slug, write_text
 from icekit.common.secrets import mask_data, scrub
 from icekit.engine.interrupting import Stop, act_on_request
+from icekit.report.facts_cache import TimedOut
 from icekit.report.notebook_file import notebook_path
-from icekit.report.observing import TimedOut
 from icekit.report.page import write_page
-from icekit.report.result import Row
+from icekit.report.result import ReportRow
 
 # Starting a kernel and importing what the notebook imports takes longer than running it. A kernel
 # that has run one notebook has all of that; before the next its namespace, history and counter are
@@ -70,20 +70,20 @@ class Kernel:
         """
         if self.manager is None:
             self.manager = AsyncKernelManager(kernel_name=_NAME)
-        client = PapermillNotebookClient(
+        notebook_client = PapermillNotebookClient(
             notebook, km=self.manager, kernel_name=_NAME, startup_timeout=60, timeout=None
         )
         try:
             if self._used:
-                client.start_new_kernel_client()
-                client.wait_for_reply(client.kc.execute(_RESET, silent=True))
-            executed_notebook = client.execute()
+                notebook_client.start_new_kernel_client()
+                notebook_client.wait_for_reply(notebook_client.kc.execute(_RESET, silent=True))
+            executed_notebook = notebook_client.execute()
         except BaseException:
             self.end()
             raise
         finally:
-            if client.kc is not None:
-                client.kc.stop_channels()
+            if notebook_client.kc is not None:
+                notebook_client.kc.stop_channels()
         self._used += 1
         if self._used >= NOTEBOOKS:
             self.end()
@@ -124,57 +124,61 @@ papermill_engines.register(ENGINE, _Engine)
 @contextlib.contextmanager
 def kill_after(kernel: Kernel, seconds: float | None) -> Iterator[Stop]:
     """Kill the kernel when the time is over (None: never); the yielded stop is set from then on."""
-    time_limit = Stop(seconds)
+    timeout_stop = Stop(seconds)
     # Again and again, because a kernel that is just being started has no process yet.
-    with act_on_request(lambda: time_limit.is_set, kernel.kill):
-        yield time_limit
+    with act_on_request(lambda: timeout_stop.is_set, kernel.kill):
+        yield timeout_stop
 
 
-def remove_outputs(output: Path, table: str) -> None:
+def remove_outputs(output_folder: Path, table: str) -> None:
     """Remove what an earlier run left of a table."""
     base_name = slug(table)
     for suffix in (".html", ".json", ".ipynb", ".error.txt"):
-        (output / f"{base_name}{suffix}").unlink(missing_ok=True)
+        (output_folder / f"{base_name}{suffix}").unlink(missing_ok=True)
 
 
 def render_row(
     kernel: Kernel,
-    row: Row,
+    row: ReportRow,
     facts_file: Path,
     options: ReportOptions,
     *,
-    history: str,
-) -> Row:
+    history_path: str,
+) -> ReportRow:
     """The row of an observed table with its page; ``crashed`` if a cell failed.
 
-    Kills the kernel and raises :class:`~icekit.report.observing.TimedOut` after the time limit.
+    Kills the kernel and raises :class:`~icekit.report.facts_cache.TimedOut` after the time limit.
     """
-    output = Path(options.output).resolve()
+    output_folder = Path(options.output).resolve()
     base_name = slug(row.table)
-    parameters = {
+    notebook_parameters = {
         "table": row.table,
         "thresholds": dict(options.thresholds),
         "filter_columns": list(options.filter_columns),
-        "output": str(output),
+        "output": str(output_folder),
         "facts_file": str(facts_file),
-        "history": history,
+        "history": history_path,
         **options.only("catalog", "ref", "collector", "storage"),
     }
-    timeout = options.timeout
+    timeout_seconds = options.timeout
     start_seconds = time.monotonic()
-    with kill_after(kernel, None if timeout is None else timeout - row.seconds) as time_limit:
+    with kill_after(
+        kernel, None if timeout_seconds is None else timeout_seconds - row.seconds
+    ) as timeout_stop:
         try:
-            notebook, error = _execute_notebook(kernel, parameters, output / f"{base_name}.ipynb")
+            notebook, error_text = _execute_notebook(
+                kernel, notebook_parameters, output_folder / f"{base_name}.ipynb"
+            )
         except Exception:
-            if time_limit.is_set:
-                raise TimedOut(row.table, timeout) from None
+            if timeout_stop.is_set:
+                raise TimedOut(row.table, timeout_seconds) from None
             raise
-    status = Status.CRASHED if error else row.status
+    status = Status.CRASHED if error_text else row.status
     title = f"{row.table}: {status}"
-    page = output / f"{base_name}.html"
-    write_page(notebook, title, page, failed=error is not None)
+    page_path = output_folder / f"{base_name}.html"
+    write_page(notebook, title, page_path, has_failed=error_text is not None)
     seconds = row.seconds + time.monotonic() - start_seconds
-    return replace(row, status=status, seconds=seconds, page=page.name, error=error)
+    return replace(row, status=status, seconds=seconds, page=page_path.name, error=error_text)
 
 
 def _execute_notebook(
@@ -183,7 +187,7 @@ def _execute_notebook(
     """Run the notebook through papermill; returns it and, if a cell failed, why."""
     import papermill
 
-    error = None
+    error_text = None
     try:
         notebook = papermill.execute_notebook(
             str(notebook_path()),
@@ -204,13 +208,13 @@ def _execute_notebook(
             notebook_file.unlink(missing_ok=True)
         raise
     except papermill.PapermillExecutionError as problem:
-        error = scrub(f"{problem.ename}: {problem.evalue}").splitlines()[0][:300]
+        error_text = scrub(f"{problem.ename}: {problem.evalue}").splitlines()[0][:300]
         notebook = nbformat.read(notebook_file, as_version=4)  # type: ignore[no-untyped-call]
     # papermill wrote it while it ran; secrets must not stay in it. The file has lines one by one,
     # so a key of several lines is not recognised there.
     notebook = nbformat.from_dict(mask_data(_scrub_secrets(notebook)))  # type: ignore[no-untyped-call]
     write_text(notebook_file, nbformat.writes(notebook))  # type: ignore[no-untyped-call]
-    return notebook, error
+    return notebook, error_text
 
 
 def _scrub_secrets(notebook: Any) -> Any:
@@ -218,7 +222,7 @@ def _scrub_secrets(notebook: Any) -> Any:
     for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
         if output.output_type == "error":
             output.evalue = scrub(output.evalue)
-            output.traceback = [scrub(frame) for frame in output.traceback]
+            output.traceback = [scrub(trace_frame) for trace_frame in output.traceback]
         elif output.output_type == "stream" and output.name == "stderr":
             output.text = scrub(output.text)
     return notebook

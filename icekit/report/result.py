@@ -19,7 +19,7 @@ from icekit.engine.errors import environment_error
 from icekit.health.diagnose.findings import Severity, Thresholds
 from icekit.health.facts.integrity import Contradiction
 from icekit.maintain.planning.savings import Savings
-from icekit.report.history.store import Health
+from icekit.report.history.store import HealthRecord
 
 #: The result of a table, most serious first; the last four are what its findings say.
 STATUSES = (
@@ -49,7 +49,7 @@ def changes_results(findings: Iterable[tuple[str, str]]) -> bool:
     return any(name in _OF_RESULTS and severity == "critical" for name, severity in findings)
 
 
-def check(options: ReportSection) -> Thresholds:
+def checked_thresholds(options: ReportSection) -> Thresholds:
     """The thresholds of a report, if its options are possible; raises
     :class:`~icekit.common.errors.ParameterError`.
     """
@@ -60,7 +60,7 @@ def check(options: ReportSection) -> Thresholds:
 
 
 @frozen
-class Row:
+class ReportRow:
     """One table of a run: its result, and its page.
 
     ``savings`` and ``health`` are None if the table could not be read. ``seconds`` are work on the
@@ -73,7 +73,7 @@ class Row:
     page: str | None = None
     error: str | None = None
     savings: Savings | None = None
-    health: Health | None = None
+    health: HealthRecord | None = None
 
     @property
     def findings(self) -> Sequence[tuple[str, str]]:
@@ -96,26 +96,24 @@ class ReportRun:
     ``problems`` belong to no table: globs that match nothing, a history that could not be written.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
     index: Path
     exit_status: int
     run_id: str = ""
     problems: tuple[str, ...] = ()
 
 
-def failure(problem: BaseException) -> tuple[Status, IcekitError | None]:
+def status_and_error(problem: BaseException) -> tuple[Status, IcekitError | None]:
     """The status of a table whose work a problem has ended, and the problem in a sentence; None
     for a bug.
     """
-    outside_error = environment_error(problem)
-    return (
-        _FAILURES[outside_error.exit_status] if outside_error else Status.CRASHED
-    ), outside_error
+    known_error = environment_error(problem)
+    return (_FAILURES[known_error.exit_status] if known_error else Status.CRASHED), known_error
 
 
-def exit_status(statuses: Iterable[Status], problems: Sequence[str]) -> int:
+def worst_exit_status(statuses: Iterable[Status], problems: Sequence[str]) -> int:
     """The most serious of: crashed or timed out 3, misconfigured (also a glob that matches nothing,
     or a history that was not written) 2, failed or unhealthy by the gate 1, healthy 0.
     """
-    lowest_status = EXIT_MISCONFIGURED if problems else EXIT_HEALTHY
-    return max([lowest_status, *(status.exit_status for status in statuses)])
+    lowest_exit_status = EXIT_MISCONFIGURED if problems else EXIT_HEALTHY
+    return max([lowest_exit_status, *(status.exit_status for status in statuses)])

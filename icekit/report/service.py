@@ -30,12 +30,18 @@ from icekit.engine.lake import Lake
 from icekit.health.diagnose.document import save_facts
 from icekit.health.diagnose.findings import Thresholds
 from icekit.maintain.planning.savings import savings_of
-from icekit.report.history.store import Health, HistoryFile, health
+from icekit.report.facts_cache import FactsCache
+from icekit.report.history.store import HealthRecord, HistoryFile, health_record
 from icekit.report.index import Index, rank, write_index
-from icekit.report.observing import FactsCache
 from icekit.report.page import link_neighbours
 from icekit.report.rendering import KERNELS, Kernel, remove_outputs, render_row
-from icekit.report.result import ReportRun, Row, check, exit_status, failure
+from icekit.report.result import (
+    ReportRow,
+    ReportRun,
+    checked_thresholds,
+    status_and_error,
+    worst_exit_status,
+)
 
 #: Seconds that a thread waits before it checks for a request to stop.
 _PATIENCE = 0.5
@@ -59,7 +65,7 @@ class Workers:
         names: Sequence[Identifier],
         options: ReportOptions,
         run_id: str,
-        earlier_runs: Mapping[str, Sequence[Health]],
+        earlier_runs: Mapping[str, Sequence[HealthRecord]],
         facts_cache: FactsCache | None = None,
     ) -> None:
         self._lake = lake
@@ -72,8 +78,8 @@ class Workers:
         self._stopped = threading.Event()
         self._todo = deque(names)
         # Rows of observed tables; short, so that facts do not pile up before the notebooks.
-        self._ready: queue.Queue[Row] = queue.Queue(maxsize=2 * KERNELS)
-        self._done: queue.SimpleQueue[Row] = queue.SimpleQueue()
+        self._ready: queue.Queue[ReportRow] = queue.Queue(maxsize=2 * KERNELS)
+        self._done: queue.SimpleQueue[ReportRow] = queue.SimpleQueue()
         self._kernels: list[Kernel] = []
         self._scratch = tempfile.TemporaryDirectory(prefix="icekit-")
         # Daemons: storage that does not answer must not keep the process alive.
@@ -101,7 +107,7 @@ class Workers:
         with contextlib.suppress(OSError):  # a thread that was left behind may still write there
             self._scratch.cleanup()
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[ReportRow]:
         """The row of each table, as the table is finished."""
         for _ in range(self.count):
             yield self._done.get()
@@ -121,16 +127,18 @@ class Workers:
                     self._ready.put(row, timeout=_PATIENCE)
                     break
 
-    def _observe_table(self, name: Identifier) -> Row:
+    def _observe_table(self, name: Identifier) -> ReportRow:
         start_seconds = time.monotonic()
         table = display_name(name)
         remove_outputs(self._output, table)
-        facts, findings = self._facts_cache.observed(self._lake, name, self._options)
+        facts, findings = self._facts_cache.facts_and_findings(self._lake, name, self._options)
         savings = savings_of(facts, findings, Thresholds().with_changes(**self._options.thresholds))
-        table_health = health(facts, findings, savings, self._run_id)
+        table_health = health_record(facts, findings, savings, self._run_id)
         save_facts(facts, self._facts_file(table))
         seconds = time.monotonic() - start_seconds
-        return Row(table, str(table_health.status), seconds, savings=savings, health=table_health)
+        return ReportRow(
+            table, str(table_health.status), seconds, savings=savings, health=table_health
+        )
 
     def _render_tables(self) -> None:
         with Kernel() as kernel:
@@ -147,31 +155,33 @@ class Workers:
                     with contextlib.suppress(OSError):  # its folder goes with the run
                         self._facts_file(table).unlink(missing_ok=True)
 
-    def _render_table(self, row: Row, kernel: Kernel) -> Row:
+    def _render_table(self, row: ReportRow, kernel: Kernel) -> ReportRow:
         # The earlier runs of the table in a file: a notebook's kernel opens no catalog.
-        path = Path(self._scratch.name, f"{slug(row.table)}.history.db")
-        history = (
-            str(path) if HistoryFile(path).append(self._earlier_runs.get(row.table, ())) else ""
+        history_path = Path(self._scratch.name, f"{slug(row.table)}.history.db")
+        history_argument = (
+            str(history_path)
+            if HistoryFile(history_path).append(self._earlier_runs.get(row.table, ()))
+            else ""
         )
         facts_file = self._facts_file(row.table)
-        return render_row(kernel, row, facts_file, self._options, history=history)
+        return render_row(kernel, row, facts_file, self._options, history_path=history_argument)
 
     def _facts_file(self, table: str) -> Path:
         return Path(self._scratch.name, f"{slug(table)}.facts.json")
 
-    def _run_step(self, table: str, step: Callable[[], Row]) -> Row:
+    def _run_step(self, table: str, step: Callable[[], ReportRow]) -> ReportRow:
         """Do one step for a table; any failure becomes its row."""
         start_seconds = time.monotonic()
         try:
             return step()
         # A cancelled task is no Exception, and without a row the run would wait forever.
         except BaseException as problem:
-            status, outside_error = failure(problem)
+            status, known_error = status_and_error(problem)
             if self._stopped.is_set():
                 # Nobody waits for the row, and a kernel that was ended is no failure of its table.
-                return Row(table, Status.STOPPED, time.monotonic() - start_seconds)
-            error = str(outside_error) if outside_error else self._save_trace(table, problem)
-            return Row(table, status, time.monotonic() - start_seconds, error=error)
+                return ReportRow(table, Status.STOPPED, time.monotonic() - start_seconds)
+            error_text = str(known_error) if known_error else self._save_trace(table, problem)
+            return ReportRow(table, status, time.monotonic() - start_seconds, error=error_text)
 
     def _save_trace(self, table: str, problem: BaseException) -> str:
         """Save the complete error in a file, and name the file; a full disk must not lose the row
@@ -200,64 +210,68 @@ def report(
     of tables observed before. Raises the errors of :mod:`icekit.common.errors`.
     """
     require_number("The number of jobs", options.jobs, is_positive=True)
-    thresholds = check(options)
+    thresholds = checked_thresholds(options)
     lake = Lake.connect(options.catalog)
     problems: list[str] = []
-    names = lake.match(options.tables, problems)
-    output = Path(options.output).resolve()
-    output.mkdir(parents=True, exist_ok=True)
+    table_names = lake.match(options.tables, problems)
+    output_folder = Path(options.output).resolve()
+    output_folder.mkdir(parents=True, exist_ok=True)
     now = dt.datetime.now(dt.UTC)
     run_id = f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     for problem in problems:
         progress(problem)
     if facts_cache is None:  # a pass over several rules has said so
-        progress(f"{count(len(names), 'table')} of catalog {lake.name}")
+        progress(f"{count(len(table_names), 'table')} of catalog {lake.name}")
     # The kernel's and papermill's own notes, of which the rows have what matters.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
-    rows: list[Row] = []
+    rows: list[ReportRow] = []
     history_file = HistoryFile(Path(options.history).expanduser()) if options.history else None
     with sigterm_as_interrupt():
         earlier_runs = (
-            history_file.newest_runs([display_name(name) for name in names]) if history_file else {}
+            history_file.newest_runs([display_name(table_name) for table_name in table_names])
+            if history_file
+            else {}
         )
         index = Index(
             rows=rows,
             made_at=f"{now:%Y-%m-%d %H:%M} UTC",
             catalog=lake.name,
-            table_count=len(names),
+            table_count=len(table_names),
             earlier_runs=earlier_runs,
             thresholds=thresholds,
             problems=problems,
         )
-        index_page = output / "index.html"
-        workers = Workers(lake, names, options, run_id, earlier_runs, facts_cache)
-        next_index = time.monotonic() + _INDEX_SECONDS
+        index_path = output_folder / "index.html"
+        workers = Workers(lake, table_names, options, run_id, earlier_runs, facts_cache)
+        next_index_seconds = time.monotonic() + _INDEX_SECONDS
         try:
             with report_waiting("working on the reports"), stderr_to_file(), workers:
                 for row in workers.rows():
                     rows.append(row)
-                    progress(f"[{len(rows)}/{workers.count}] {_summary(row)}")
-                    if time.monotonic() > next_index:
-                        write_index(index, index_page)
-                        next_index = time.monotonic() + _INDEX_SECONDS
+                    progress(f"[{len(rows)}/{workers.count}] {_row_summary(row)}")
+                    if time.monotonic() > next_index_seconds:
+                        write_index(index, index_path)
+                        next_index_seconds = time.monotonic() + _INDEX_SECONDS
         finally:
             problems += append_to_history(history_file, rows, progress)
-            write_index(index, index_page)
+            write_index(index, index_path)
             ranked_rows = sorted(rows, key=rank)
-            link_neighbours([(row.table, output / row.page) for row in ranked_rows if row.page])
-    status = exit_status([row.verdict(options.fail_on) for row in rows], problems)
-    return ReportRun(tuple(rows), index_page, status, run_id, tuple(problems))
+            link_neighbours(
+                [(row.table, output_folder / row.page) for row in ranked_rows if row.page]
+            )
+    run_status = worst_exit_status([row.verdict(options.fail_on) for row in rows], problems)
+    return ReportRun(tuple(rows), index_path, run_status, run_id, tuple(problems))
 
 
-def _summary(row: Row) -> str:
+def _row_summary(row: ReportRow) -> str:
     """``db.events: critical, 2 findings, 1.2 s``."""
-    findings = f", {count(len(row.findings), 'finding')}" if row.findings else ""
-    error = f": {row.error}" if row.error else ""
-    return f"{row.table}: {row.status}{findings}, {row.seconds:.1f} s{error}"
+    findings_text = f", {count(len(row.findings), 'finding')}" if row.findings else ""
+    error_text = f": {row.error}" if row.error else ""
+    return f"{row.table}: {row.status}{findings_text}, {row.seconds:.1f} s{error_text}"
 
 
 def append_to_history(
-    history_file: HistoryFile | None, rows: Sequence[Row], progress: Callable[[str], None]
+    history_file: HistoryFile | None, rows: Sequence[ReportRow], progress: Callable[[str], None]
 ) -> list[str]:
     """Append this run's observations in one commit; returns an error sentence if that failed."""
     if history_file is None:
@@ -268,6 +282,6 @@ def append_to_history(
         if (known_error := environment_error(error)) is None:
             raise
         # The reports are there: a history that cannot be written must not take them away.
-        progress(message := f"The history was not written: {known_error}")
-        return [message]
+        progress(error_sentence := f"The history was not written: {known_error}")
+        return [error_sentence]
     return []

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from icekit.common.errors import CloneRefused
-from icekit.common.sql import Identifier, call, display_name, identifier, literal
+from icekit.common.sql import Identifier, call_sql, display_name, identifier, literal
 from icekit.engine.bridge import elements, load_table, metadata_of, require_classic
 from icekit.engine.errors import explain, explain_errors, reason
 from icekit.engine.lake import Lake
@@ -33,13 +33,13 @@ def clone(
     table: str | Identifier,
     snapshot: str | int | None = None,
     *,
-    changed: Callable[[Json], Json] = lambda metadata: metadata,
+    change_metadata: Callable[[Json], Json] = lambda metadata: metadata,
 ) -> Iterator[ScratchTable]:
     """A zero-copy clone of a table; the clone and everything it wrote are removed afterwards.
 
     The clone is at the table's current snapshot, or at ``snapshot`` (an id, a branch or a tag); it
-    has all of the table's snapshots, branches and tags. ``changed`` gives the metadata that it
-    begins with, from the table's.
+    has all of the table's snapshots, branches and tags. ``change_metadata`` gives the metadata that
+    it begins with, from the table's.
 
     Nothing that Iceberg's procedures, Spark's SQL and writers do to the clone deletes or
     overwrites a file of the table: the clone has its own metadata file, location, data and
@@ -68,24 +68,26 @@ def clone(
     :class:`~icekit.common.errors.ClassicSessionRequired` over Spark Connect;
     :class:`~icekit.common.errors.SnapshotNotFound`; and the errors of finding a table.
     """
-    name = lake.identifier(table)
+    table_name = lake.identifier(table)
     require_classic(lake.spark)
-    source = lake.tables.source(name)
-    metadata = load_metadata(source)
+    table_source = lake.tables.source(table_name)
+    metadata = load_metadata(table_source)
     # What is tried on the clone commits to it.
-    check_clock(metadata, display_name(name), time.time_ns() // 1_000_000)
+    check_clock(metadata, display_name(table_name), time.time_ns() // 1_000_000)
     target_snapshot, _ = choose_snapshot(metadata, snapshot)
-    clone_table = ScratchTable.new(name, metadata["location"])
-    with explain_errors(lake.sql_name(name)):
-        io = load_table(lake.spark, lake.sql_name(name)).io()
+    clone_table = ScratchTable.new(table_name, metadata["location"])
+    with explain_errors(lake.sql_name(table_name)):
+        io = load_table(lake.spark, lake.sql_name(table_name)).io()
     try:
-        io = _register(lake, clone_table, changed(metadata), target_snapshot, io)
+        io = _register_at_snapshot(
+            lake, clone_table, change_metadata(metadata), target_snapshot, io
+        )
         yield clone_table
     finally:
-        _remove_clone(lake, clone_table, io, source.metadata_location)
+        _remove_clone(lake, clone_table, io, table_source.metadata_location)
 
 
-def _register(
+def _register_at_snapshot(
     lake: Lake, clone_table: ScratchTable, metadata: Json, target_snapshot: Json | None, io: Any
 ) -> Any:
     """Register a clone of a table with this metadata, and the chosen snapshot as the current one;
@@ -105,11 +107,11 @@ def _register(
         if target_snapshot is not None and target_snapshot["snapshot-id"] != metadata.get(
             "current-snapshot-id"
         ):
-            snapshot_arguments = {
+            procedure_arguments = {
                 "table": display_name(clone_table.table),
                 "snapshot_id": target_snapshot["snapshot-id"],
             }
-            spark.sql(call(lake.name, "set_current_snapshot", **snapshot_arguments))
+            spark.sql(call_sql(lake.name, "set_current_snapshot", **procedure_arguments))
         loaded_clone = load_table(spark, lake.sql_name(clone_table.table))
         io = loaded_clone.io()
         current_snapshot = loaded_clone.currentSnapshot()
@@ -122,13 +124,14 @@ def _register(
     except Exception as error:
         why = reason(explain(error, lake.sql_name(clone_table.table)))
         raise CloneRefused(
-            f"Catalog {lake.name!r} does not accept a clone of {display_name(clone_table.source_table)} ({why}): "
+            f"Catalog {lake.name!r} does not accept a clone of "
+            f"{display_name(clone_table.source_table)} ({why}): "
             f"{LOST_WITHOUT_CLONES}."
         ) from None
 
 
 def _remove_clone(
-    lake: Lake, clone_table: ScratchTable, io: Any, first_metadata_location: str
+    lake: Lake, clone_table: ScratchTable, io: Any, metadata_location_before: str
 ) -> None:
     """Drop the clone and remove its folder; warn about what is left, because the error from inside
     says more.
@@ -136,7 +139,7 @@ def _remove_clone(
     try:
         is_unchanged = (
             lake.tables.source(clone_table.source_table).metadata_location
-            == first_metadata_location
+            == metadata_location_before
         )
     except Exception:
         is_unchanged = False
@@ -144,8 +147,9 @@ def _remove_clone(
         discard(lake, clone_table, io, none_adopted=is_unchanged)
     except Exception as error:
         warnings.warn(
-            f"The clone of {display_name(clone_table.source_table)} could not be dropped ({type(error).__name__}). "
-            f"Run {drop_sql(lake.sql_name(clone_table.table))} and remove the folder {clone_table.folder}.",
+            f"The clone of {display_name(clone_table.source_table)} could not be dropped "
+            f"({type(error).__name__}). Run {drop_sql(lake.sql_name(clone_table.table))} and "
+            f"remove the folder {clone_table.folder}.",
             stacklevel=2,
         )
 
@@ -158,19 +162,19 @@ _ELSEWHERE = (
 )
 
 
-def isolating_properties(scratch: str) -> dict[str, str]:
+def isolating_properties(folder: str) -> dict[str, str]:
     """The table properties that keep everything written through a clone in its folder, and prevent
     everything else from being deleted.
     """
     return {
         "gc.enabled": "false",
-        "write.data.path": f"{scratch}/data",
-        "write.metadata.path": f"{scratch}/metadata",
+        "write.data.path": f"{folder}/data",
+        "write.metadata.path": f"{folder}/metadata",
         "write.metadata.delete-after-commit.enabled": "false",
     }
 
 
-def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str]) -> dict[str, Any]:
+def clone_metadata(metadata: Json, folder: str, properties: Mapping[str, str]) -> dict[str, Any]:
     """The metadata of a clone whose location is ``scratch``.
 
     Schemas, specs, snapshots, branches and tags are those of the table. Different are
@@ -180,20 +184,21 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str]) 
     - ``metadata-log``, which is empty: otherwise a commit would delete the table's metadata files
       under ``write.metadata.delete-after-commit.enabled``;
     - ``table-uuid``, because catalogs and caches distinguish tables by it;
-    - properties: those of :func:`isolating_properties`, those given, and none that points to another folder.
+    - properties: those of :func:`isolating_properties`, those given, and none that points to
+      another folder.
     """
     inherited_properties = {k: v for k, v in properties_of(metadata).items() if k not in _ELSEWHERE}
     return {
         **metadata,
         "table-uuid": str(uuid.uuid4()),
-        "location": scratch,
+        "location": folder,
         "metadata-log": [],
-        "properties": {**inherited_properties, **isolating_properties(scratch), **properties},
+        "properties": {**inherited_properties, **isolating_properties(folder), **properties},
     }
 
 
 # The catalogs of each session that were asked, and keep the files.
-_keeping: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+_catalogs_keeping_files: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
 def require_drop_keeps_files(lake: Lake, table: Identifier, location: str) -> None:
@@ -204,19 +209,19 @@ def require_drop_keeps_files(lake: Lake, table: Identifier, location: str) -> No
     over its files, as a clone is, and dropped. Cannot tell of a catalog that deletes later.
     """
     spark: Any = lake.spark
-    checked_catalogs = _keeping.setdefault(spark, set())
+    checked_catalogs = _catalogs_keeping_files.setdefault(spark, set())
     if lake.name in checked_catalogs:
         return
     table_with_file, overlapping_clone = (ScratchTable.new(table, location) for _ in range(2))
     io: Any = None
     try:
-        file_paths, io = _table_of_one_file(lake, table_with_file)
+        file_paths, io = _create_table_of_one_file(lake, table_with_file)
         first_metadata = metadata_of(spark, load_table(spark, lake.sql_name(table_with_file.table)))
-        owned_files = overlapping_clone.ownership_properties(own_files=True)
+        ownership_properties = overlapping_clone.ownership_properties(own_files=True)
         register_clone(
             lake,
             overlapping_clone,
-            clone_metadata(first_metadata, overlapping_clone.folder, owned_files),
+            clone_metadata(first_metadata, overlapping_clone.folder, ownership_properties),
             io,
         )
         spark.sql(drop_sql(lake.sql_name(overlapping_clone.table)))
@@ -236,20 +241,20 @@ def require_drop_keeps_files(lake: Lake, table: Identifier, location: str) -> No
     checked_catalogs.add(lake.name)
 
 
-def _table_of_one_file(lake: Lake, scratch_table: ScratchTable) -> tuple[list[str], Any]:
+def _create_table_of_one_file(lake: Lake, scratch_table: ScratchTable) -> tuple[list[str], Any]:
     """Make a scratch table with a file that nobody reads; returns its data file, manifest and
     manifest list, and its FileIO.
     """
-    name = lake.sql_name(scratch_table.table)
-    properties = ", ".join(
+    table_name = lake.sql_name(scratch_table.table)
+    properties_sql = ", ".join(
         f"{literal(k)} = {literal(v)}"
         for k, v in scratch_table.ownership_properties(own_files=True).items()
     )
     lake.spark.sql(
-        f"CREATE TABLE {identifier(*name)} USING iceberg LOCATION {literal(scratch_table.folder)} "
-        f"TBLPROPERTIES ({properties}) AS SELECT 1 AS id"
+        f"CREATE TABLE {identifier(*table_name)} USING iceberg LOCATION "
+        f"{literal(scratch_table.folder)} TBLPROPERTIES ({properties_sql}) AS SELECT 1 AS id"
     )
-    loaded_table = load_table(lake.spark, name)
+    loaded_table = load_table(lake.spark, table_name)
     io = loaded_table.io()
     snapshot = loaded_table.currentSnapshot()
     return [
@@ -262,9 +267,9 @@ def _table_of_one_file(lake: Lake, scratch_table: ScratchTable) -> tuple[list[st
 def register_clone(lake: Lake, scratch_table: ScratchTable, metadata: Json, io: Any) -> None:
     """Write the metadata file of a clone, and register it."""
     spark: Any = lake.spark
-    file = f"{scratch_table.folder}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    metadata_path = f"{scratch_table.folder}/metadata/00000-{uuid.uuid4()}.metadata.json"
     # As Iceberg writes it, which refuses what it cannot read.
     parser = spark._jvm.org.apache.iceberg.TableMetadataParser
-    parser.write(parser.fromJson(json.dumps(metadata)), io.newOutputFile(file))
-    name = display_name(scratch_table.table)
-    spark.sql(call(lake.name, "register_table", table=name, metadata_file=file))
+    parser.write(parser.fromJson(json.dumps(metadata)), io.newOutputFile(metadata_path))
+    clone_name = display_name(scratch_table.table)
+    spark.sql(call_sql(lake.name, "register_table", table=clone_name, metadata_file=metadata_path))

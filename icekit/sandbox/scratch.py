@@ -48,7 +48,9 @@ def name_prefix(source_table: Identifier) -> str:
 
 @frozen
 class ScratchTable:
-    """A scratch table of ``source_table``: its name in the same catalog, and the folder that it writes to."""
+    """A scratch table of ``source_table``: its name in the same catalog, and the folder that it
+    writes to.
+    """
 
     source_table: Identifier
     table: Identifier
@@ -59,14 +61,18 @@ class ScratchTable:
         """A scratch table with a new, unique name and folder: next to the location of its table;
         inside, if the location is a complete bucket.
         """
-        moment = time.strftime("%Y%m%d%H%M%S", time.gmtime())
-        name = f"{name_prefix(source_table)}{moment}_{uuid.uuid4().hex[:8]}"
+        time_text = time.strftime("%Y%m%d%H%M%S", time.gmtime())
+        table_name = f"{name_prefix(source_table)}{time_text}_{uuid.uuid4().hex[:8]}"
         location = location.rstrip("/")
-        home = location.rpartition("/")[0] if urlsplit(location).path.strip("/") else location
-        return cls(source_table, (NAMESPACE, name), f"{home}/{NAMESPACE}/{name}")
+        parent_folder = (
+            location.rpartition("/")[0] if urlsplit(location).path.strip("/") else location
+        )
+        return cls(
+            source_table, (NAMESPACE, table_name), f"{parent_folder}/{NAMESPACE}/{table_name}"
+        )
 
     @property
-    def marker(self) -> str:
+    def path_marker(self) -> str:
         """A string that the path of every file in the table's own folder contains, and no other
         path.
         """
@@ -75,8 +81,8 @@ class ScratchTable:
     @property
     def has_own_folder(self) -> bool:
         """Whether its folder is the one that its name stands for."""
-        in_namespace = self.table[:-1] == (NAMESPACE,)
-        return in_namespace and f"{self.folder}/".endswith(self.marker)
+        is_in_namespace = self.table[:-1] == (NAMESPACE,)
+        return is_in_namespace and f"{self.folder}/".endswith(self.path_marker)
 
     def ownership_properties(
         self, of_uuid: str | None = None, *, own_files: bool = False
@@ -119,7 +125,9 @@ _OWNERSHIP = TypeAdapter(Ownership)
 
 
 def ownership(properties: Mapping[str, str]) -> Ownership | None:
-    """Parse the output of :meth:`ScratchTable.ownership_properties`; None for a table that is no scratch table."""
+    """Parse the output of :meth:`ScratchTable.ownership_properties`; None for a table that is no
+    scratch table.
+    """
     try:
         return _OWNERSHIP.validate_json(properties.get(OWNED, ""))
     except ValidationError:
@@ -127,7 +135,10 @@ def ownership(properties: Mapping[str, str]) -> Ownership | None:
 
 
 def is_clone_of(
-    scratch_name: Identifier, properties: Mapping[str, str], table: Identifier, uuid: str | None
+    scratch_name: Identifier,
+    properties: Mapping[str, str],
+    source_table: Identifier,
+    source_uuid: str | None,
 ) -> bool:
     """Tell whether a table is a scratch table of ``table``: by its name and folder too, because
     anybody can copy properties.
@@ -141,25 +152,33 @@ def is_clone_of(
     ):
         return False
     return (
-        ownership_record.of_uuid == uuid
-        if ownership_record.of_uuid and uuid
-        else ownership_record.of == table
+        ownership_record.of_uuid == source_uuid
+        if ownership_record.of_uuid and source_uuid
+        else ownership_record.of == source_table
     )
 
 
-def create_like(lake: Lake, scratch_table: ScratchTable, properties: Mapping[str, str]) -> Any:
+def create_scratch_table(
+    lake: Lake, scratch_table: ScratchTable, properties: Mapping[str, str]
+) -> Any:
     """Create an empty scratch table with the schema, partitioning and sort order of its source
     table; returns its FileIO.
     """
     spark: Any = lake.spark
-    iceberg = spark._jvm.org.apache.iceberg
+    iceberg_package = spark._jvm.org.apache.iceberg
     source_table = load_table(spark, lake.sql_name(scratch_table.source_table))
-    catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, lake.name)
+    java_catalog = iceberg_package.spark.Spark3Util.loadIcebergCatalog(
+        spark._jsparkSession, lake.name
+    )
     # No part of a scratch table's name has a dot.
-    name = iceberg.catalog.TableIdentifier.parse(".".join(scratch_table.table))
-    builder = catalog.buildTable(name, source_table.schema()).withPartitionSpec(source_table.spec())
-    builder = builder.withSortOrder(source_table.sortOrder()).withLocation(scratch_table.folder)
-    return builder.withProperties(dict(properties)).create().io()
+    java_name = iceberg_package.catalog.TableIdentifier.parse(".".join(scratch_table.table))
+    table_builder = java_catalog.buildTable(java_name, source_table.schema()).withPartitionSpec(
+        source_table.spec()
+    )
+    table_builder = table_builder.withSortOrder(source_table.sortOrder()).withLocation(
+        scratch_table.folder
+    )
+    return table_builder.withProperties(dict(properties)).create().io()
 
 
 def drop_sql(table: Identifier) -> str:
@@ -178,24 +197,33 @@ def adopted_paths(lake: Lake, scratch_table: ScratchTable) -> frozenset[str]:
     version. Reads only manifests that were written since the scratch table was made.
     Raises :class:`~icekit.common.errors.IcekitError` if the name now belongs to another table.
     """
-    source = lake.tables.source(scratch_table.source_table)
-    metadata = load_metadata(source)
+    table_source = lake.tables.source(scratch_table.source_table)
+    metadata = load_metadata(table_source)
     scratch_metadata: Json = {}
     with contextlib.suppress(IcekitError):  # it is gone or cannot be read
         scratch_metadata = load_metadata(lake.tables.source(scratch_table.table))
-    uuid = metadata.get("table-uuid")
+    table_uuid = metadata.get("table-uuid")
     ownership_record = ownership(properties_of(scratch_metadata))
-    if uuid and ownership_record and ownership_record.of_uuid and uuid != ownership_record.of_uuid:
+    if (
+        table_uuid
+        and ownership_record
+        and ownership_record.of_uuid
+        and table_uuid != ownership_record.of_uuid
+    ):
         raise IcekitError("another table has its name now")
     # A snapshot that was committed through the scratch table has its manifest list in the folder.
-    old = {
+    older_snapshot_ids = {
         s["snapshot-id"]
         for s in scratch_metadata.get("snapshots") or ()
-        if scratch_table.marker not in (s.get("manifest-list") or "")
+        if scratch_table.path_marker not in (s.get("manifest-list") or "")
     }
-    paths = referenced_files(source, metadata, excluded_snapshot_ids=old)
+    referenced_paths = referenced_files(
+        table_source, metadata, excluded_snapshot_ids=older_snapshot_ids
+    )
     return frozenset(
-        inside for path in paths if (inside := _path_in_folder(path, scratch_table)) is not None
+        path_in_folder
+        for path in referenced_paths
+        if (path_in_folder := _path_in_folder(path, scratch_table)) is not None
     )
 
 
@@ -205,8 +233,8 @@ def _path_in_folder(location: str, scratch_table: ScratchTable) -> str | None:
     """
     storage_kind, _, path = normal_path_of(location)
     for spelling in (path, os.path.realpath(path) if storage_kind in LOCAL else path):
-        _, marker, inner_path = spelling.partition(scratch_table.marker)
-        if marker:
+        _, path_marker, inner_path = spelling.partition(scratch_table.path_marker)
+        if path_marker:
             return inner_path
     return None
 
@@ -253,20 +281,20 @@ def _paths_to_keep(
         return None
     if none_adopted:
         return frozenset()
-    name = display_name(scratch_table.source_table)
+    source_name = display_name(scratch_table.source_table)
     try:
         kept_paths = adopted_paths(lake, scratch_table)
     except Exception as error:
         why = reason(explain(error, lake.sql_name(scratch_table.source_table)))
         _warn(
-            f"icekit could not check whether {name} needs files in {scratch_table.folder} ({why}), so it "
-            f"keeps them. If {name} does not need them, remove the folder."
+            f"icekit could not check whether {source_name} needs files in {scratch_table.folder} "
+            f"({why}), so it keeps them. If {source_name} does not need them, remove the folder."
         )
         return None
     if kept_paths:
         _warn(
-            f"{name} has adopted {count(len(kept_paths), 'file')} in {scratch_table.folder}. icekit keeps these "
-            "and removes the others."
+            f"{source_name} has adopted {count(len(kept_paths), 'file')} in "
+            f"{scratch_table.folder}. icekit keeps these and removes the others."
         )
     return kept_paths
 
@@ -289,13 +317,13 @@ def remove_folders(spark: Any, folder: str) -> None:
     """Remove a scratch table's empty folders: object stores have none; elsewhere removing files
     leaves them behind.
     """
-    path = spark._jvm.org.apache.hadoop.fs.Path(folder)
+    hadoop_path = spark._jvm.org.apache.hadoop.fs.Path(folder)
     with contextlib.suppress(Exception):
-        files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-        files.delete(path, True)
+        file_system = hadoop_path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        file_system.delete(hadoop_path, True)
         # The folder of all clones too, once it is empty.
-        if not files.listStatus(path.getParent()):
-            files.delete(path.getParent(), False)
+        if not file_system.listStatus(hadoop_path.getParent()):
+            file_system.delete(hadoop_path.getParent(), False)
 
 
 @frozen
@@ -303,26 +331,26 @@ class StaleClone:
     """A scratch table that nobody uses any more, or whose use cannot be determined from here.
 
     ``is_dead`` is True if its process is known to have ended, False if it ran on another host (or
-    before a restart, or in another container). ``ownership`` says whose it is, None if its metadata cannot be
-    read.
+    before a restart, or in another container). ``ownership`` says whose it is, None if its metadata
+    cannot be read.
     """
 
     table: Identifier
     ownership: Ownership | None
     is_dead: bool = False
 
-    def summary(self, now: int) -> str:
+    def summary(self, now_ms: int) -> str:
         """One line with the table, its age and whether its process is dead."""
-        name = display_name(self.table)
+        table_name = display_name(self.table)
         ownership_record = self.ownership
         if ownership_record is None:
-            return f"{name}  unknown: its metadata cannot be read"
-        age = span(max(0, now - ownership_record.started_ms))
+            return f"{table_name}  unknown: its metadata cannot be read"
+        age = span(max(0, now_ms - ownership_record.started_ms))
         state_text = "has ended" if self.is_dead else "cannot be checked from here"
         process_text = (
             f"process {ownership_record.owner.pid} on {ownership_record.owner.host} {state_text}"
         )
-        return f"{name}  of {display_name(ownership_record.of)}, {age} old; {process_text}"
+        return f"{table_name}  of {display_name(ownership_record.of)}, {age} old; {process_text}"
 
 
 def stale_clones(lake: Lake, source_table: Identifier | None = None) -> tuple[StaleClone, ...]:
@@ -330,21 +358,25 @@ def stale_clones(lake: Lake, source_table: Identifier | None = None) -> tuple[St
     checked from here.
 
     Checks every table in the namespace ``icekit_scratch`` that has the properties of
-    :meth:`~icekit.sandbox.scratch.ScratchTable.ownership_properties`, or those of one ``source_table``. Reads one
-    metadata file for each, and needs no JVM. Leaves out tables of living processes.
+    :meth:`~icekit.sandbox.scratch.ScratchTable.ownership_properties`, or those of one
+    ``source_table``. Reads one metadata file for each, and needs no JVM. Leaves out tables of
+    living processes.
     """
-    stale_list = []
+    abandoned_clones = []
     for table in lake.tables.names_in((NAMESPACE,)):
         if source_table is None or table[-1].startswith(name_prefix(source_table)):
-            clone = _stale_clone(lake, table)
-            if clone is not None and (
-                source_table is None or (clone.ownership and clone.ownership.of == source_table)
+            stale_clone = _clone_if_stale(lake, table)
+            if stale_clone is not None and (
+                source_table is None
+                or (stale_clone.ownership and stale_clone.ownership.of == source_table)
             ):
-                stale_list.append(clone)
-    return tuple(stale_list)
+                abandoned_clones.append(stale_clone)
+    return tuple(abandoned_clones)
 
 
-def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tuple[StaleClone, ...]:
+def remove_stale_clones(
+    lake: Lake, clones: Iterable[StaleClone] | None = None
+) -> tuple[StaleClone, ...]:
     """Drop the stale clones whose process is known to have ended, and remove their folders; returns
     those clones.
 
@@ -356,7 +388,7 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
     removed_clones = []
     for table in (clone.table for clone in clones_to_remove if clone.is_dead):
         require_classic(lake.spark)
-        stale_clone = _stale_clone(lake, table)
+        stale_clone = _clone_if_stale(lake, table)
         if stale_clone is None or stale_clone.ownership is None or not stale_clone.is_dead:
             continue
         with explain_errors(lake.sql_name(table)):
@@ -368,7 +400,7 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
     return tuple(removed_clones)
 
 
-def _stale_clone(lake: Lake, table: Identifier) -> StaleClone | None:
+def _clone_if_stale(lake: Lake, table: Identifier) -> StaleClone | None:
     """The state of a scratch table; None if its process is alive, if it is gone, or if it does not
     belong to icekit.
     """
@@ -384,6 +416,6 @@ def _stale_clone(lake: Lake, table: Identifier) -> StaleClone | None:
     is_dead = ownership_record.owner.has_ended()
     return (
         StaleClone(table, ownership_record, is_dead)
-        if is_dead or not ownership_record.owner.is_visible()
+        if is_dead or not ownership_record.owner.is_checkable()
         else None
     )

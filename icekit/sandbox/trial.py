@@ -39,7 +39,7 @@ from icekit.iceberg.metadata import Json, summary_of
 from icekit.iceberg.partition import Partition
 from icekit.iceberg.where import MOST_PARTITIONS, fields_without_column
 from icekit.sandbox.clones import clone
-from icekit.sandbox.scratch import NAMESPACE, ScratchTable, create_like, discard
+from icekit.sandbox.scratch import NAMESPACE, ScratchTable, create_scratch_table, discard
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,10 +58,10 @@ BUDGET_BYTES = "20 GB"
 class Budget:
     """A budget of seconds and of bytes written, starting now."""
 
-    def __init__(self, seconds: float, most_bytes: str = BUDGET_BYTES) -> None:
+    def __init__(self, seconds: float, size_text: str = BUDGET_BYTES) -> None:
         require_number("budget_seconds", seconds, is_positive=True, maximum=LONGEST_WAIT)
-        self._over = f"the time budget of {plain_number(seconds, 6)} s ran out"
-        self.bytes = size_in_bytes(most_bytes)
+        self._time_up_sentence = f"the time budget of {plain_number(seconds, 6)} s ran out"
+        self.limit_bytes = size_in_bytes(size_text)
         self.bytes_written = 0
         self._stop = Stop(seconds)
 
@@ -70,11 +70,11 @@ class Budget:
         much.
         """
         if self._stop.is_set:
-            raise BudgetSpent(self._over)
-        if self.bytes_written + next_bytes > self.bytes:
+            raise BudgetSpent(self._time_up_sentence)
+        if self.bytes_written + next_bytes > self.limit_bytes:
             raise BudgetSpent(
                 f"the next step would write about {size(next_bytes)}, and "
-                f"{size(self.bytes_written)} of the budget of {size(self.bytes)} are used"
+                f"{size(self.bytes_written)} of the budget of {size(self.limit_bytes)} are used"
             )
 
     @contextmanager
@@ -87,7 +87,7 @@ class Budget:
             with self._stop.cancel_jobs_on_stop(spark):
                 yield
         except Stopped as stopped:
-            raise BudgetSpent(self._over) from stopped.__cause__
+            raise BudgetSpent(self._time_up_sentence) from stopped.__cause__
 
 
 #: The files of a sample are named one by one.
@@ -97,7 +97,7 @@ _AS_THEY_LIE = {"use-table-distribution-and-ordering": "false", "fanout-enabled"
 
 
 @frozen
-class Committed:
+class StatementResult:
     """The result of a statement: wall-clock seconds, the snapshots it made, its frame, and its cost
     in the sandbox's unit.
     """
@@ -117,8 +117,8 @@ class Sandbox:
     """A table that may be written to: a clone, or a sample of a table that is ``scale`` times as
     large.
 
-    The budget applies to each step, and what the step writes counts against it. ``unit`` is what
-    the cost of a step is measured in (see :mod:`icekit.engine.effort`).
+    The budget applies to each step, and what the step writes counts against it. ``cost_unit`` is
+    what the cost of a step is measured in (see :mod:`icekit.engine.effort`).
     """
 
     lake: Lake
@@ -127,7 +127,7 @@ class Sandbox:
     budget: Budget
     scale: float
     is_sample: bool
-    unit: str
+    cost_unit: str
 
     @property
     def name(self) -> Identifier:
@@ -141,27 +141,27 @@ class Sandbox:
 
     def run(
         self, sql: str, *, expected_bytes: int = 0, settings: Mapping[str, str] | None = None
-    ) -> Committed:
+    ) -> StatementResult:
         """Run a statement with temporary session settings; raises :class:`BudgetSpent` if it may
         write more than is left.
         """
         spark = self.lake.spark
-        snapshot_before = head(self.lake, self.table).snapshot_id
+        snapshot_id_before = head(self.lake, self.table).snapshot_id
         with (
             temporary_settings(spark, settings or {}),
             self.budget.cancel_jobs_when_spent(spark, expected_bytes),
-            measure_effort(spark, self.unit) as effort,
+            measure_effort(spark, self.cost_unit) as effort,
         ):
             frame = spark.sql(sql)
             frame.collect()
-        committed = Committed(
+        statement_result = StatementResult(
             effort.seconds,
-            commits_since(head(self.lake, self.table), snapshot_before),
+            commits_since(head(self.lake, self.table), snapshot_id_before),
             frame,
             effort.cost,
         )
-        self.budget.bytes_written += committed.summary_total("added-files-size")
-        return committed
+        self.budget.bytes_written += statement_result.summary_total("added-files-size")
+        return statement_result
 
     def scan(self, condition: str | None = None) -> Effort:
         """Read all columns of the table, and discard the rows; delete files are read again each
@@ -172,10 +172,10 @@ class Sandbox:
             temporary_settings(spark, dict.fromkeys(CACHE_KEYS, "false")),
             self.budget.cancel_jobs_when_spent(spark),
         ):
-            rows = spark.table(identifier(*self.name))
-            frame = rows.where(condition) if condition else rows
-            with measure_effort(spark, self.unit) as effort:
-                frame.write.format("noop").mode("overwrite").save()
+            table_frame = spark.table(identifier(*self.name))
+            filtered_frame = table_frame.where(condition) if condition else table_frame
+            with measure_effort(spark, self.cost_unit) as effort:
+                filtered_frame.write.format("noop").mode("overwrite").save()
         return effort
 
     def plan(self, condition: str | None = None) -> PlannedScan:
@@ -213,11 +213,17 @@ class Trial:
         """A trial of the current table; refused over Spark Connect, and for a table that the
         engine cannot read or write.
         """
-        sample = size_in_bytes(sample_bytes)
+        parsed_sample_bytes = size_in_bytes(sample_bytes)
         require_classic(lake.spark)
         facts = observe(lake, table, collector="spark")
         require_supported(facts)
-        return cls(lake=lake, facts=facts, budget=budget, sample_bytes=sample, progress=progress)
+        return cls(
+            lake=lake,
+            facts=facts,
+            budget=budget,
+            sample_bytes=parsed_sample_bytes,
+            progress=progress,
+        )
 
     @property
     def is_large(self) -> bool:
@@ -247,20 +253,24 @@ class Trial:
         self.progress(f"stopped: {self.stop_reason}; the answer rests on the measurements so far")
 
     @contextmanager
-    def sandboxes(self, number: int, *, always_sample: bool = False) -> Iterator[Sequence[Sandbox]]:
+    def sandboxes(
+        self, sandbox_count: int, *, always_sample: bool = False
+    ) -> Iterator[Sequence[Sandbox]]:
         """Provide ``number`` clones, or copied samples where the catalog refuses clones, and remove
         all of them.
         """
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as cleanup_stack:
             if not always_sample:
                 try:
-                    clones = [stack.enter_context(self._clone()) for _ in range(number)]
+                    clones = [
+                        cleanup_stack.enter_context(self._clone()) for _ in range(sandbox_count)
+                    ]
                 except CloneRefused as error:
                     self.progress(f"{error} The trial continues with copied samples.")
                 else:
                     yield clones
                     return
-            samples = [stack.enter_context(self._sample()) for _ in range(number)]
+            samples = [cleanup_stack.enter_context(self._sample()) for _ in range(sandbox_count)]
             first_sample = samples[0]
             self.progress(
                 f"tried on a copied sample of {size(first_sample.size_in_bytes)}, "
@@ -276,14 +286,14 @@ class Trial:
             budget=self.budget,
             scale=max(1.0, self.facts.data.size_in_bytes / max(size_in_bytes, 1)),
             is_sample=is_sample,
-            unit=cost_unit(self.lake.spark, self.facts.location),
+            cost_unit=cost_unit(self.lake.spark, self.facts.location),
         )
 
     @contextmanager
     def _clone(self) -> Iterator[Sandbox]:
         facts = self.facts
-        with clone(self.lake, facts.table, facts.ref or facts.snapshot_id) as copy:
-            yield self._sandbox(copy.table, facts.data.size_in_bytes, is_sample=False)
+        with clone(self.lake, facts.table, facts.ref or facts.snapshot_id) as clone_table:
+            yield self._sandbox(clone_table.table, facts.data.size_in_bytes, is_sample=False)
 
     @contextmanager
     def _sample(self) -> Iterator[Sandbox]:
@@ -298,9 +308,9 @@ class Trial:
         facts = self.facts
         sample_table = ScratchTable.new(facts.table, facts.location)
         inherited_properties = {
-            name: value
-            for name, value in facts.properties.items()
-            if name.startswith(("write.", "read.")) and "path" not in name
+            table_name: value
+            for table_name, value in facts.properties.items()
+            if table_name.startswith(("write.", "read.")) and "path" not in table_name
         }
         properties = {
             **inherited_properties,
@@ -308,14 +318,14 @@ class Trial:
             **sample_table.ownership_properties(own_files=True),
         }
         lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
-        io = create_like(lake, sample_table, properties)
+        io = create_scratch_table(lake, sample_table, properties)
         try:
-            name = lake.sql_name(sample_table.table)
-            self._fill(identifier(*name))
-            size_sum = metadata_table(lake.spark, name, "data_files").selectExpr(
+            table_name = lake.sql_name(sample_table.table)
+            self._copy_rows(identifier(*table_name))
+            size_frame = metadata_table(lake.spark, table_name, "data_files").selectExpr(
                 "coalesce(sum(file_size_in_bytes), 0)"
             )
-            copied_bytes = int(size_sum.collect()[0][0])
+            copied_bytes = int(size_frame.collect()[0][0])
             if not copied_bytes:
                 raise ParameterError(
                     "The sample of the table has no rows. Give a larger sample_bytes."
@@ -325,31 +335,32 @@ class Trial:
         finally:
             discard(lake, sample_table, io, none_adopted=True)
 
-    def _fill(self, sample_name: str) -> None:
+    def _copy_rows(self, sample_name: str) -> None:
         """Copy the rows of the sample as they lie."""
         lake = self.lake
         facts = self.facts
         # Without an id, the columns are those that the table has now, as those of the copy.
-        version = f" VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
+        version_sql = f" VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
         # Only the copy can be cancelled: the removal of the table must not be.
         with self.budget.cancel_jobs_when_spent(
             lake.spark, min(self.sample_bytes, facts.data.size_in_bytes)
         ):
-            sample_filter = _sample_filter(lake, facts, self.sample_bytes)
-            rows = lake.spark.sql(
-                f"SELECT * FROM {identifier(*lake.sql_name(facts.table))}{version} WHERE {sample_filter}"
+            filter_sql = _sample_filter_sql(lake, facts, self.sample_bytes)
+            sampled_frame = lake.spark.sql(
+                f"SELECT * FROM {identifier(*lake.sql_name(facts.table))}{version_sql} WHERE "
+                f"{filter_sql}"
             )
-            rows.writeTo(sample_name).options(**_AS_THEY_LIE).append()
+            sampled_frame.writeTo(sample_name).options(**_AS_THEY_LIE).append()
 
 
-def _sample_filter(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
+def _sample_filter_sql(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     if facts.data.size_in_bytes > sample_bytes and (
         sampled_partitions := sample_partitions(facts, sample_bytes)
     ):
-        predicate = facts.where(sampled_partitions, is_for_query=True)
-        if predicate is not None:
-            return predicate
-    return sampled_files_filter(lake, facts, sample_bytes)
+        partitions_sql = facts.where(sampled_partitions, is_for_query=True)
+        if partitions_sql is not None:
+            return partitions_sql
+    return sampled_files_sql(lake, facts, sample_bytes)
 
 
 def sample_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
@@ -388,7 +399,7 @@ def groups_within(groups: Iterable[FileGroup], limit_bytes: int) -> list[FileGro
     return fitting_groups
 
 
-def sampled_files_filter(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
+def sampled_files_sql(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     """A predicate for the rows of some data files from all over the table, about this many bytes in
     total; ``true`` if that is all.
 
@@ -400,8 +411,11 @@ def sampled_files_filter(lake: Lake, facts: TableFacts, sample_bytes: int) -> st
         return "true"
     mean_file_bytes = max(1.0, facts.data.size_in_bytes / max(facts.data.file_count, 1))
     assert facts.snapshot_id is not None  # a table with data has a snapshot
-    files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files", facts.snapshot_id)
+    files_frame = metadata_table(
+        lake.spark, lake.sql_name(facts.table), "data_files", facts.snapshot_id
+    )
     sampled_paths = sample_paths(
-        files.select("file_path"), min(_MOST_FILES, max(1, int(sample_bytes / mean_file_bytes)))
+        files_frame.select("file_path"),
+        min(_MOST_FILES, max(1, int(sample_bytes / mean_file_bytes))),
     )
     return f"_file IN ({', '.join(map(literal, sampled_paths))})"

@@ -13,7 +13,7 @@ from icekit.common.saving import slug, write_text
 from icekit.common.units import (
     count,
     percent,
-    printable,
+    printable_text,
     shorten,
     size,
     span,
@@ -118,7 +118,7 @@ class _Screen:
 
 
 def _title_lines(screen: _Screen, facts: TableFacts, worst_severity: Severity | None) -> list[str]:
-    table_name = shorten(printable(facts.name), screen.columns - 32)
+    table_name = shorten(printable_text(facts.name), screen.columns - 32)
     title = f"{table_name}  (format version {facts.format_version})"
     color_code = _GREEN if worst_severity is None else _PAINT[worst_severity]
     return [
@@ -179,13 +179,13 @@ def next_step(findings: Sequence[Finding], *, is_postponed: bool) -> tuple[str, 
 def _step_lines(screen: _Screen, step_and_command: tuple[str, str] | None) -> Iterator[str]:
     if step_and_command is not None:
         yield from screen.labelled_lines("next", step_and_command[0], None)
-        yield f"  {printable(step_and_command[1])}"
+        yield f"  {printable_text(step_and_command[1])}"
 
 
 def _wrapped_lines(text: str, width: int, max_lines: int | None) -> list[str]:
     """A text in lines of ``width`` columns, cut after ``max_lines`` lines (None: never)."""
     lines = textwrap.wrap(
-        with_no_break_units(printable(text)), width, max_lines=max_lines, placeholder=" …"
+        with_no_break_units(printable_text(text)), width, max_lines=max_lines, placeholder=" …"
     )
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines or [""]]
 

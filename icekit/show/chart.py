@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
 from icekit.common import frozen, html
-from icekit.common.units import printable, shorten, utc_time
+from icekit.common.units import printable_text, shorten, utc_time
 from icekit.common.view import Grid
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Chart:
         return png_stream.getvalue()
 
     def _repr_html_(self) -> str:
-        alt = html.text(self.alt)
+        alt = html.escaped_text(self.alt)
         if self.figure is None:
             return html.framed(f"<p>{alt}</p>")
         image_base64 = base64.b64encode(self.png()).decode()
@@ -114,7 +114,7 @@ class Chart:
             f'<img alt="{alt}" width="800" style="max-width:100%;height:auto" '
             f'src="data:image/png;base64,{image_base64}">',
             # The sentence is already in alt: a screen reader must not read it twice.
-            f'<p aria-hidden="true">{html.prose(self.alt)}</p>',
+            f'<p aria-hidden="true">{html.escaped_sentence(self.alt)}</p>',
             f"<details><summary>Figures as a table</summary>{self.table.html()}</details>",
         )
 
@@ -144,7 +144,7 @@ def canvas(
         # A constrained layout measures all texts twice, which takes as long as drawing them.
         figure = Figure(figsize=(WIDTH, height_inches), layout=TightLayoutEngine(pad=0.3))
         figure.suptitle(
-            shorten(printable(title), 58),
+            shorten(printable_text(title), 58),
             x=0.01,
             y=1 - 0.06 / height_inches,
             ha="left",
@@ -165,7 +165,7 @@ def add_legend(axes: Axes, *, column_count: int = 2) -> None:
 def set_row_names(axes: Axes, row_names: Sequence[str]) -> None:
     """Rows from top to bottom, with names short enough to leave room for the bars."""
     axes.set_yticks(
-        range(len(row_names)), [shorten(printable(row_name), NAME) for row_name in row_names]
+        range(len(row_names)), [shorten(printable_text(row_name), NAME) for row_name in row_names]
     )
     axes.set_ylim(len(row_names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)

@@ -31,7 +31,7 @@ from icekit.iceberg.snapshots import Commit
 from icekit.maintain.plan import Plan
 from icekit.maintain.planning.candidates import Candidate
 from icekit.maintain.prediction import total_of
-from icekit.report.history.store import Health
+from icekit.report.history.store import HealthRecord
 from icekit.report.history.trend import MEASURES, compare
 from icekit.show import tables
 from icekit.show.chart import (
@@ -422,7 +422,7 @@ def candidate_grid(facts: TableFacts, ranked_candidates: Sequence[Candidate], pl
     return Grid("", grid_columns, candidate_rows)
 
 
-def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = None) -> Chart:
+def trend(table: str, runs: Sequence[HealthRecord], thresholds: Thresholds | None = None) -> Chart:
     """The figure that reaches its threshold first (file size if none does) over the runs, oldest
     first; the sentence says what got worse or better.
     """
@@ -434,10 +434,10 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
     coming_trend = comparison.trend
     trend_measure = coming_trend.measure if coming_trend else MEASURES[0]
     format_value = trend_measure.unit.write
-    threshold_value = trend_measure.limit(runs[-1], thresholds or Thresholds())
+    threshold_value = trend_measure.threshold_of(runs[-1], thresholds or Thresholds())
     run_times_ms = [run.observed_at_ms for run in runs]
     values_by_time: dict[Any, float] = {
-        utc_time(r.observed_at_ms): v for r in runs if (v := trend_measure.value(r)) is not None
+        utc_time(r.observed_at_ms): v for r in runs if (v := trend_measure.value_of(r)) is not None
     }
     with canvas(f"Trend: {table}", 3.6) as (figure, (axes,)):
         axes.plot(
@@ -451,11 +451,14 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
             axes.axhline, threshold_value, f"threshold {format_value(threshold_value)}", VERMILLION
         )
         if coming_trend:
-            threshold_reached_ms = round(run_times_ms[-1] + coming_trend.days * 86_400_000)
+            threshold_reached_ms = round(
+                run_times_ms[-1] + coming_trend.days_to_threshold * 86_400_000
+            )
             trend_times: Any = [utc_time(run_times_ms[-1]), utc_time(threshold_reached_ms)]
             trend_values = [
-                coming_trend.limit - coming_trend.per_day * coming_trend.days,
-                coming_trend.limit,
+                coming_trend.threshold
+                - coming_trend.change_per_day * coming_trend.days_to_threshold,
+                coming_trend.threshold,
             ]
             axes.plot(trend_times, trend_values, color=GREY, linestyle=":", label="trend")
             # As far ahead as the runs go back, so that these do not shrink to a point.
@@ -470,7 +473,7 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
     )
     grid_columns = {"observed_at": TIME, **{m.title: m.unit for m in MEASURES}, "status": TEXT}
     run_rows = [
-        (utc_time(run.observed_at_ms), *(m.value(run) for m in MEASURES), run.status)
+        (utc_time(run.observed_at_ms), *(m.value_of(run) for m in MEASURES), run.status)
         for run in reversed(runs)
     ]
     return Chart(figure, alt_sentence, Grid("", grid_columns, run_rows))

@@ -28,7 +28,7 @@ from icekit.health.diagnose import diagnose, document
 from icekit.health.diagnose.findings import Findings, Thresholds
 from icekit.maintain.planning.savings import savings_of, waiting_sentence
 from icekit.report.history import trend
-from icekit.report.history.store import Health, health
+from icekit.report.history.store import HealthRecord, health_record
 from icekit.show.card import next_step, size_range_rows
 
 #: Incremented when a field changes its meaning or is removed.
@@ -68,14 +68,14 @@ class ComparisonDocument:
 
 #: The figures of a record of health, each with its unit and its direction: 1 if more is worse, -1
 #: if less is, 0 if neither.
-_FIGURES: dict[str, tuple[Callable[[Health], float | None], Unit, int]] = {
+_FIGURES: dict[str, tuple[Callable[[HealthRecord], float | None], Unit, int]] = {
     "data files": (lambda h: h.data_files, COUNT, 0),
     "data bytes": (lambda h: h.data_bytes, BYTES, 0),
     "data records": (lambda h: h.data_records, COUNT, 0),
     "delete files": (lambda h: h.delete_files, COUNT, 1),
     "delete records": (lambda h: h.delete_records, COUNT, 1),
     "avoidable file opens": (lambda h: h.opens_saved, COUNT, 1),
-} | {m.title: (m.value, m.unit, m.direction) for m in trend.MEASURES}
+} | {m.title: (m.value_of, m.unit, m.direction) for m in trend.MEASURES}
 
 
 _SAME = "no change"
@@ -98,18 +98,18 @@ class ComparedStates(Shown):
         return diagnose(self.before, self.thresholds), diagnose(self.after, self.thresholds)
 
     @cached_property
-    def health_records(self) -> tuple[Health, Health]:
+    def health_records(self) -> tuple[HealthRecord, HealthRecord]:
         """Both as a history has them."""
         findings_before, findings_after = self.findings
         savings_before = savings_of(self.before, findings_before, self.thresholds)
         savings_after = savings_of(self.after, findings_after, self.thresholds)
         return (
-            health(self.before, findings_before, savings_before, ""),
-            health(self.after, findings_after, savings_after, ""),
+            health_record(self.before, findings_before, savings_before, ""),
+            health_record(self.after, findings_after, savings_after, ""),
         )
 
     @cached_property
-    def changes(self) -> trend.Comparison:
+    def changes(self) -> trend.RunComparison:
         """What got worse, and what got better: findings that are new, gone or of another severity,
         and figures that crossed a threshold.
         """
@@ -231,7 +231,7 @@ class ComparedStates(Shown):
         )
 
 
-def _compared_state(record: Health) -> ComparedState:
+def _compared_state(record: HealthRecord) -> ComparedState:
     return ComparedState(record.table_name, record.snapshot_id, record.status)
 
 

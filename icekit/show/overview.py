@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from icekit.common import frozen
 from icekit.common.command_line import command_line
-from icekit.common.units import count, printable, shorten, size
+from icekit.common.units import count, printable_text, shorten, size
 from icekit.report.overview import UNREADABLE, Overview, TableSummary
 
 #: The width where there is no terminal.
@@ -56,13 +56,13 @@ def text(
 def _counts_sentence(overview: Overview) -> str:
     """The numbers of tables: ``22 tables of catalog lake: 6 critical, 16 healthy.``."""
     if not overview.tables:
-        return f"Catalog {printable(overview.catalog)} has no tables."
+        return f"Catalog {printable_text(overview.catalog)} has no tables."
     status_counts = Counter(table.status for table in overview.tables)
     count_texts = [
         f"{status_counts[status]:,} {status}" for status in _MARKS if status_counts[status]
     ]
     table_count_text = count(len(overview.tables), "table")
-    return f"{table_count_text} of catalog {printable(overview.catalog)}: {', '.join(count_texts)}."
+    return f"{table_count_text} of catalog {printable_text(overview.catalog)}: {', '.join(count_texts)}."
 
 
 def _table_lines(tables: Sequence[TableSummary], total_width: int, color: bool) -> Iterator[str]:
@@ -102,8 +102,8 @@ def _row_texts(table: TableSummary, *, has_status_word: bool) -> _RowTexts:
     status_text = f"{status_mark} {table.status}" if has_status_word else status_mark
     return _RowTexts(
         status_text,
-        printable(table.table),
-        printable(_finding_text(table)),
+        printable_text(table.table),
+        printable_text(_finding_text(table)),
         file_count_text,
         size_text,
     )
@@ -154,7 +154,7 @@ def _error_lines(tables: Sequence[TableSummary], max_width: int) -> Iterator[str
         if table.error is None:
             continue
         yield from textwrap.wrap(
-            f"{printable(table.table)}: {table.error}",
+            f"{printable_text(table.table)}: {table.error}",
             max_width,
             subsequent_indent="  ",
             break_long_words=False,
@@ -170,7 +170,7 @@ def _closing_lines(overview: Overview, *, is_explained: bool) -> Iterator[str]:
     if unreadable_tables and not is_explained:
         yield "Why tables are unreadable: add -v."
     if (next_command := _next_command(overview)) is not None:
-        yield f"Next:  {printable(next_command)}"
+        yield f"Next:  {printable_text(next_command)}"
 
 
 def _next_command(overview: Overview) -> str | None:

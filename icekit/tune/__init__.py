@@ -30,7 +30,7 @@ QUESTIONS = {
     ),
 }
 #: What a question declares for its command, but takes as an argument of its own or not at all.
-_NOT_OPTIONS = {*TableOptions.declared, *OutputOptions.declared, "statement_file"}
+_NOT_OPTIONS = {*TableOptions.declarations, *OutputOptions.declarations, "statement_file"}
 
 
 def tune(
@@ -90,7 +90,7 @@ def _read_options(question: str, arguments: Mapping[str, Any]) -> TuneOptions:
     options_class = QUESTION_OPTIONS[question]
     option_names = [
         argument_name
-        for argument_name in options_class.declared
+        for argument_name in options_class.declarations
         if argument_name not in _NOT_OPTIONS
     ]
     stated_options = {

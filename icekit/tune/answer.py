@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 
 from icekit.common import frozen
 from icekit.common.saving import slug, versions, write_json
-from icekit.common.sql import reset_session, set_properties, set_session, unset_properties
+from icekit.common.sql import (
+    reset_session_sql,
+    set_properties_sql,
+    set_session_sql,
+    unset_properties_sql,
+)
 from icekit.common.view import (
     FIGURE,
     NAME,
@@ -95,10 +100,10 @@ def property_change(
         now or facts.properties.get(last_property),
         proposed_value,
         why,
-        sql=(set_properties(facts.sql_name, dict(properties)),),
+        sql=(set_properties_sql(facts.sql_name, dict(properties)),),
         undo=(
-            *([set_properties(facts.sql_name, values_before)] if values_before else []),
-            *([unset_properties(facts.sql_name, added_names)] if added_names else []),
+            *([set_properties_sql(facts.sql_name, values_before)] if values_before else []),
+            *([unset_properties_sql(facts.sql_name, added_names)] if added_names else []),
         ),
         side_effect=side_effect,
     )
@@ -158,8 +163,8 @@ def property_and_session_changes(
         override_sentence = (
             f"The session's {setting.name} = {session_value} overrides the table's property."
         )
-        reset_sql = reset_session(setting.name)
-        undo_sql = set_session(setting.name, session_value)
+        reset_sql = reset_session_sql(setting.name)
+        undo_sql = set_session_sql(setting.name, session_value)
         changes.append(
             Change(setting.name, session_value, None, override_sentence, (reset_sql,), (undo_sql,))
         )

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from icekit.common import frozen
 from icekit.common.command_line import command_line
-from icekit.common.sql import Identifier, call, display_name, identifier, transform_sql
+from icekit.common.sql import Identifier, call_sql, display_name, identifier, transform_sql
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.sort_order import column_sql
 from icekit.iceberg.definition import PartitionSpec
@@ -107,7 +107,7 @@ def rewrite_files_sql(
         sort_arguments["sort_order"] = (
             _sort_terms_sql(columns, order.columns) if is_sort else f"zorder({columns_sql})"
         )
-    return call(
+    return call_sql(
         table[0],
         "rewrite_data_files",
         table=display_name(table[1:]),
@@ -118,7 +118,7 @@ def rewrite_files_sql(
 
 def rewrite_manifests_sql(table: Identifier) -> str:
     """The call that rewrites the manifests; ``table`` is named with its catalog."""
-    return call(table[0], "rewrite_manifests", table=display_name(table[1:]))
+    return call_sql(table[0], "rewrite_manifests", table=display_name(table[1:]))
 
 
 def rewrite_change(facts: TableFacts, why: str, order: RowOrder | None) -> Change:

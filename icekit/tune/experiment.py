@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
-from icekit.common.sql import set_properties
+from icekit.common.sql import set_properties_sql
 from icekit.common.units import count, percent
 from icekit.health.facts.model import TableFacts
 from icekit.iceberg.metadata import ROW_GROUP, TARGET
@@ -47,7 +47,9 @@ def set_up_nothing(_: Sandbox) -> None:
 def set_target_size(box: Sandbox, facts: TableFacts, target_bytes: int) -> None:
     """Give a sandbox a target size of files, and row groups in proportion to it."""
     row_group_bytes = max(facts.int_setting(ROW_GROUP) * target_bytes // facts.target_bytes, 1)
-    box.set(set_properties(box.name, {TARGET: str(target_bytes), ROW_GROUP: str(row_group_bytes)}))
+    box.set(
+        set_properties_sql(box.name, {TARGET: str(target_bytes), ROW_GROUP: str(row_group_bytes)})
+    )
 
 
 @dataclass(kw_only=True)

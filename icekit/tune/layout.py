@@ -9,7 +9,7 @@ from functools import partial
 
 from icekit.common import frozen
 from icekit.common.commands.tune import LayoutOptions
-from icekit.common.sql import identifier, set_properties
+from icekit.common.sql import identifier, set_properties_sql
 from icekit.common.units import capitalized, count, percent, plain_number, size, span
 from icekit.common.view import BYTES, COUNT, NUMBER, SECONDS, SHARE
 from icekit.engine.planner import frame_execution, is_scan_of, metric, walk_plan
@@ -371,7 +371,7 @@ def _write_layout(box: Sandbox, facts: TableFacts, layout: Layout, order: RowOrd
     current_spec = spec_fields_of(facts.default_spec)
     box.set(*ddl.spec_change_sql(box.name, facts.by_name, current_spec, layout.spec))
     if layout.bloom_column:
-        box.set(set_properties(box.name, _bloom_properties(facts, layout.bloom_column)))
+        box.set(set_properties_sql(box.name, _bloom_properties(facts, layout.bloom_column)))
     rewrite_sql = ddl.rewrite_files_sql(box.name, facts.by_name, order, is_one_commit=True)
     return box.run(rewrite_sql, expected_bytes=box.size_in_bytes).seconds
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from icekit.common.commands.tune import MetricsColumnsOptions
-from icekit.common.sql import set_properties
+from icekit.common.sql import set_properties_sql
 from icekit.common.units import count, first_names, plain_number, size
 from icekit.common.view import BYTES, NUMBER
 from icekit.engine.metadata_tables import metadata_table
@@ -348,7 +348,7 @@ def _write_metrics(box: Sandbox, properties: Mapping[str, str]) -> None:
     the metrics differ.
     """
     if properties:
-        box.set(set_properties(box.name, dict(properties)))
+        box.set(set_properties_sql(box.name, dict(properties)))
     box.run(
         ddl.rewrite_files_sql(box.name, {}, None, is_one_commit=True),
         expected_bytes=box.size_in_bytes,

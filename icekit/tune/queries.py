@@ -23,7 +23,7 @@ from icekit.health.facts.column_support import order_refusal
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.spark_entries import scalar_sql
 from icekit.iceberg.where import NO_BOUNDS, lookup_of
-from icekit.sandbox.trial import sampled_files_filter
+from icekit.sandbox.trial import sampled_files_sql
 from icekit.tune.event_log import logged_queries
 from icekit.tune.filters import (
     ANYTHING,
@@ -280,7 +280,7 @@ def draw_sample(
         lake.spark.sql(
             f"SELECT {', '.join(column_sqls)}, _file AS f, _pos AS p FROM "
             f"{identifier(*lake.sql_name(facts.table))} WHERE "
-            f"{sampled_files_filter(lake, facts, sample_bytes)} AND pmod(xxhash64(_file, _pos, "
+            f"{sampled_files_sql(lake, facts, sample_bytes)} AND pmod(xxhash64(_file, _pos, "
             f"{_SEED}), {_HASHES}) < {round(row_share * _HASHES)}"
         )
     ).sort_by([("f", "ascending"), ("p", "ascending")])

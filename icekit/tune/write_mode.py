@@ -17,7 +17,7 @@ from functools import partial
 
 from icekit.common.commands.tune import WriteModeOptions
 from icekit.common.errors import ParameterError, StatementRefused
-from icekit.common.sql import call, display_name, identifier, set_properties
+from icekit.common.sql import call_sql, display_name, identifier, set_properties_sql
 from icekit.common.units import capitalized, elapsed, percent, plain_number
 from icekit.common.view import BYTES, NUMBER, SECONDS
 from icekit.engine.effort import CPU
@@ -397,7 +397,7 @@ def set_up_mode(facts: TableFacts, write_mode: WriteMode, box: Sandbox) -> None:
         "format-version": str(write_mode.format_version),
         **write_mode.properties(*OPERATIONS),
     }
-    box.set(set_properties(box.name, properties))
+    box.set(set_properties_sql(box.name, properties))
 
 
 def _measure_modes(
@@ -468,7 +468,9 @@ def run_commit(
 
 def compact(box: Sandbox) -> float:
     """Rewrite the data files with deletes; returns the cost."""
-    sql = call(box.lake.name, "rewrite_data_files", table=display_name(box.table), options=_REWRITE)
+    sql = call_sql(
+        box.lake.name, "rewrite_data_files", table=display_name(box.table), options=_REWRITE
+    )
     return box.run(sql, expected_bytes=box.size_in_bytes).cost
 
 
@@ -505,7 +507,7 @@ def _write_mode_notes(
     commits_per_compaction: int | None,
     reads_source: str,
 ) -> Iterator[str]:
-    cost_unit = next((box.unit for box in experiment.sandboxes_by_variant.values()), CPU)
+    cost_unit = next((box.cost_unit for box in experiment.sandboxes_by_variant.values()), CPU)
     yield f"Costs are in {cost_unit}, without the driver's planning and commits."
     if reads_per_commit is not None:
         yield f"Reads per commit: {plain_number(reads_per_commit)}, {reads_source}."

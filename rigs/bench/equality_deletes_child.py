@@ -18,7 +18,7 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.common.sql import call, identifier
+from icekit.common.sql import call_sql, identifier
 from icekit.maintain.run.options import Limits
 from icekit.maintain.run.verbs import convert_equality_deletes
 from icekit.rows.proof.fingerprint import fingerprint
@@ -134,7 +134,9 @@ def _measure(lake: Lake, table: str, phase: str, jvm: int, log: Path) -> None:
 def _stock_rewrite(lake: Lake, table: str, **more: str) -> None:
     """What icekit is compared with: Iceberg's own rewrite of all files under deletes."""
     options = {**STOCK_OPTIONS, **more}
-    lake.spark.sql(call(lake.name, "rewrite_data_files", table=table, options=options)).collect()
+    lake.spark.sql(
+        call_sql(lake.name, "rewrite_data_files", table=table, options=options)
+    ).collect()
 
 
 def _compact(lake: Lake, table: str) -> None:

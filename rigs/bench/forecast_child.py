@@ -15,7 +15,7 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.common.sql import call, identifier
+from icekit.common.sql import call_sql, identifier
 from icekit.engine.cluster import cluster_of
 from icekit.health.facts.heap import BASE_BYTES, forecast_heap
 from rigs.bench.upserts import copied
@@ -72,7 +72,7 @@ def _peak(lake: Lake, kind: str, table: str) -> dict[str, Any]:
     else:
         with copied(lake, table, "forecast") as copy, sampled(spark, often=often) as found:
             spark.sql(
-                call(
+                call_sql(
                     lake.name,
                     "rewrite_data_files",
                     table=copy,

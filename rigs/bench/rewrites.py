@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 
 import icekit
-from icekit.common.sql import call
+from icekit.common.sql import call_sql
 from rigs.bench.measure import watched
 
 ICEKIT, STOCK = "icekit compact, checked", "stock rewrite_data_files, not checked"
@@ -65,5 +65,5 @@ def session_seconds() -> float:
 
 if __name__ == "__main__":
     lake = icekit.connect()
-    lake.spark.sql(call(lake.name, "rewrite_data_files", **json.loads(sys.argv[1]))).collect()
+    lake.spark.sql(call_sql(lake.name, "rewrite_data_files", **json.loads(sys.argv[1]))).collect()
     lake.close()

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from icekit.api import Lake
 from icekit.common.errors import IcekitError
-from icekit.common.sql import call, identifier, set_properties, unset_properties
+from icekit.common.sql import call_sql, identifier, set_properties_sql, unset_properties_sql
 from icekit.health.facts.metadata_file import load_metadata
 from rigs.bench.upserts import customer_keys
 from rigs.soak.table import desk, folder
@@ -64,13 +64,13 @@ def make_small_files(lake: Lake, file_count: int) -> str:
     _write(data, file_count)
     source = identifier("parquet", str(data))
     parallelism = os.cpu_count() or 1
-    add_files = call(
+    add_files = call_sql(
         lake.name, "add_files", table=table, source_table=source, parallelism=parallelism
     )
     spark.sql(add_files).collect()
     # The files have field ids, and need no names.
-    spark.sql(unset_properties(sql_name, ["schema.name-mapping.default"]))
-    spark.sql(set_properties(sql_name, {_COMPLETE: mark}))
+    spark.sql(unset_properties_sql(sql_name, ["schema.name-mapping.default"]))
+    spark.sql(set_properties_sql(sql_name, {_COMPLETE: mark}))
     print(f"made {table} in {time.monotonic() - started:.0f} s", file=sys.stderr)
     return table
 

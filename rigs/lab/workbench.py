@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from icekit.common import frozen
 from icekit.common.errors import MetadataUnreadable, TableNotFound
-from icekit.common.sql import identifier, literal, set_properties
+from icekit.common.sql import identifier, literal, set_properties_sql
 from icekit.learn.lab import NAMESPACE, lake_folder
 from rigs.lab import flights
 
@@ -154,7 +154,7 @@ class Lab:
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties, which writes a metadata file but no snapshot."""
         self.spark.sql(
-            set_properties((self.lake.name, self.namespace, self.name), dict(properties))
+            set_properties_sql((self.lake.name, self.namespace, self.name), dict(properties))
         )
 
     def days(self, first: int, count: int = 1) -> Any:

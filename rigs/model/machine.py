@@ -37,7 +37,7 @@ from icekit.maintain.run.outcome import Outcome
 from icekit.maintain.run.verbs import convert_equality_deletes, resume, run
 from icekit.rows.deletes import convert as converting
 from icekit.sandbox.clones import clone
-from icekit.sandbox.scratch import remove_stale
+from icekit.sandbox.scratch import remove_stale_clones
 from rigs.model.model import ID, MAIN, Column, K, Model, P, Row, V
 from rigs.model.world import NAMESPACE, Killed, PlannedRewrite, World, at_crossing
 
@@ -524,7 +524,7 @@ class Machine(RuleBasedStateMachine):
         child = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert child.returncode in {0, 2, 9}, child.stdout + child.stderr
         self.go_on(which, None)
-        remove_stale(self.lake)
+        remove_stale_clones(self.lake)
 
     @rule(which=which, ids=ids, p=partitions, adopted=st.booleans(), other=st.none() | events)
     def clone(self, which: int, ids: set[int], p: int, adopted: bool, other: str | None) -> None:

@@ -19,7 +19,7 @@ from unittest.mock import patch
 import fastavro
 
 from icekit.api import Lake
-from icekit.common.sql import Argument, call, display_name, identifier, literal
+from icekit.common.sql import Argument, call_sql, display_name, identifier, literal
 from icekit.engine.bridge import elements, guarded_table
 from icekit.engine.tables import EmbeddedTables
 from icekit.maintain.record.claims import now_ms
@@ -148,7 +148,7 @@ class World:
         """Run one of Iceberg's procedures."""
         table = display_name(model.name)
         self.sql(
-            call(self.lake.name, procedure, options=options, table=table, **arguments),
+            call_sql(self.lake.name, procedure, options=options, table=table, **arguments),
             model,
             here=here,
         )

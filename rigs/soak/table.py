@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from icekit.common.sql import identifier, literal, set_properties
+from icekit.common.sql import identifier, literal, set_properties_sql
 from icekit.engine.lake import Lake
 from icekit.health.facts.head import head
 from rigs.lab.deletes import UpsertStream
@@ -109,7 +109,7 @@ def clone(lake: Lake, name: str, namespace: str = NAMESPACE, template: str = TEM
         "write.metadata.path": str(at.location / "metadata"),
         "gc.enabled": "false",
     }
-    lake.spark.sql(set_properties((lake.name, namespace, name), where))
+    lake.spark.sql(set_properties_sql((lake.name, namespace, name), where))
     assert head(lake, (namespace, name)).snapshot_id is not None
     return f"{namespace}.{name}"
 

@@ -7,7 +7,7 @@ import click
 import pytest
 
 import icekit
-from icekit.cli.main import _Leaf, root
+from icekit.cli.main import _LeafCommand, root_command
 from tests.child import python
 from tests.commands import command, leaves, refusals
 from tests.golden import Golden
@@ -66,7 +66,7 @@ def test_what_is_misconfigured_ends_with_2_and_the_next_step(golden: Golden) -> 
 
 
 LEAVES = [pytest.param(leaf, id=leaf.name) for leaf in leaves()]
-GROUPS = [pytest.param(group, id=group.name) for group in groups(root())]
+GROUPS = [pytest.param(group, id=group.name) for group in groups(root_command())]
 
 
 @pytest.mark.parametrize("command", [*LEAVES, *GROUPS])
@@ -78,7 +78,7 @@ def test_help_fits_80_columns(command: click.Command, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
-def test_an_option_without_its_value_is_refused(leaf: _Leaf) -> None:
+def test_an_option_without_its_value_is_refused(leaf: _LeafCommand) -> None:
     """A budget without its value must not be no budget."""
     words = str(leaf.name).split()[1:]
     parameters = leaf.get_params(click.Context(leaf))

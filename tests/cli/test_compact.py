@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.cli.running import _run
+from icekit.cli.run import _plan_and_run
 from icekit.common.commands.run import CompactOptions
 from icekit.engine import session
 from icekit.engine.interrupting import Stop, Stopped
@@ -41,7 +41,7 @@ def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest
     }
     assert every == {
         "threshold" if name == "thresholds" else name.replace("_", "-")
-        for name in CompactOptions.declared
+        for name in CompactOptions.declarations
     } - {"table"}
 
 
@@ -72,7 +72,7 @@ def test_a_ctrl_c_that_was_dropped_while_planning_ends_the_command_whatever_brea
             raise error
 
     with pytest.raises(KeyboardInterrupt):
-        _run("compact", execute, planned)
+        _plan_and_run("compact", execute, planned)
 
 
 def test_a_ctrl_c_that_was_dropped_while_a_plan_runs_stops_it_and_a_second_one_breaks_in(
@@ -92,7 +92,7 @@ def test_a_ctrl_c_that_was_dropped_while_a_plan_runs_stops_it_and_a_second_one_b
         return outcome
 
     monkeypatch.setattr(verbs, "run", run)
-    assert _run("compact", execute, lambda *_: plan) == 130
+    assert _plan_and_run("compact", execute, lambda *_: plan) == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

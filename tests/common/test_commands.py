@@ -44,14 +44,12 @@ def test_a_command_its_notebook_and_its_section_have_the_same_names_and_the_same
 ) -> None:
     command = type(parsed(COMMANDS[name]))
     other = {**NOTEBOOKS, **SECTIONS}[name]
-    theirs, ours = command().only(*command.declared), other().only(*other.declared)
+    theirs, ours = command().only(*command.declarations), other().only(*other.declarations)
     shared = (theirs.keys() & ours.keys()) - ({"output"} if name == "01_diagnose" else set())
 
     assert {key: theirs[key] for key in shared} == {key: ours[key] for key in shared}
     assert {
-        key
-        for key in ours.keys() - theirs.keys()
-        if other.declared[key].metadata.get("only") != "notebook"
+        key for key in ours.keys() - theirs.keys() if other.declarations[key].only_for != "notebook"
     } <= {"table", "output"}
     if name in NOTEBOOKS and name not in ("00_start_here", "01_diagnose"):
         assert command is other
@@ -74,7 +72,7 @@ def test_the_methods_name_every_option_of_theirs() -> None:
     for function in functions:
         parameters = inspect.signature(function).parameters.values()
         assert not [each for each in parameters if each.kind is each.VAR_KEYWORD], function
-    of_questions = {name for kind in QUESTIONS.values() for name in kind.declared}
+    of_questions = {name for kind in QUESTIONS.values() for name in kind.declarations}
     tune_parameters = inspect.signature(Lake.tune).parameters
     assert of_questions - tune_parameters.keys() == {"catalog", "output", "statement_file"}
     assert tune_parameters.keys() - of_questions == {"self", "question", "progress"}
@@ -87,17 +85,17 @@ def test_a_compaction_has_the_defaults_of_its_function() -> None:
         for name, parameter in parameters.items()
         if name not in {"self", "facts", "findings", "trial", "ledger"}
     }
-    assert of_method.keys() == CompactionPolicy.declared.keys()
+    assert of_method.keys() == CompactionPolicy.declarations.keys()
     assert CompactionPolicy.of(of_method).changed() == {}
 
 
 def test_help_says_the_defaults_that_others_decide() -> None:
-    settings = CompactionPolicy.declared
+    settings = CompactionPolicy.declarations
 
-    assert f"(default: {Thresholds().min_input_files})" in settings["min_files"].metadata["help"]
-    assert f"(default: {Thresholds().delete_ratio})" in settings["delete_ratio"].metadata["help"]
+    assert f"(default: {Thresholds().min_input_files})" in settings["min_files"].help_text
+    assert f"(default: {Thresholds().delete_ratio})" in settings["delete_ratio"].help_text
 
 
 def test_no_option_that_is_not_given_changes_what_is_asked() -> None:
     for options in (*QUESTIONS.values(), *NOTEBOOKS.values(), *SECTIONS.values()):
-        assert options.of(dict.fromkeys(options.declared)).changed() == {}
+        assert options.of(dict.fromkeys(options.declarations)).changed() == {}

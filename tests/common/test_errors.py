@@ -10,7 +10,7 @@ from icekit.common.errors import (
     InvalidName,
     ParameterError,
     TableNotFound,
-    nearest,
+    name_suggestion,
     require_number,
     trace,
 )
@@ -38,8 +38,8 @@ def test_paths_sentences_and_lists_stay_whole() -> None:
 
 
 def test_a_long_text_is_like_no_known_name() -> None:
-    assert nearest("carrier" * 100, ["carrier"]) == ""
-    assert nearest("carier", ["carrier"]) == "; did you mean carrier?"
+    assert name_suggestion("carrier" * 100, ["carrier"]) == ""
+    assert name_suggestion("carier", ["carrier"]) == "; did you mean carrier?"
 
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, 1e300, True, "10"])

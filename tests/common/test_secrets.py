@@ -42,13 +42,13 @@ from icekit.common.terminal import say
     ],
 )
 def test_a_secret_of_a_profile_is_masked(key: str, value: str, leaked: str) -> None:
-    secrets.remember({key: value})
+    secrets.remember_secrets({key: value})
 
     assert leaked not in secrets.scrub(f"failed with {value} and {leaked}!")
 
 
 def test_where_a_token_comes_from_is_no_secret_and_common_words_never_are() -> None:
-    secrets.remember(
+    secrets.remember_secrets(
         {
             "oauth2-server-uri": "https://login.example/token",
             "header.X-Flag": "true",
@@ -62,7 +62,9 @@ def test_where_a_token_comes_from_is_no_secret_and_common_words_never_are() -> N
 
 
 def test_a_secret_is_masked_as_urls_json_and_html_spell_it() -> None:
-    secrets.remember({"password": 'p"ss\\wörd&1', "uri": "postgresql://u:p%40ss%2Fword@host/db"})
+    secrets.remember_secrets(
+        {"password": 'p"ss\\wörd&1', "uri": "postgresql://u:p%40ss%2Fword@host/db"}
+    )
     spellings = [
         json.dumps('p"ss\\wörd&1'),
         html.escape('p"ss\\wörd&1'),
@@ -77,7 +79,7 @@ def test_a_secret_is_masked_as_urls_json_and_html_spell_it() -> None:
 
 def test_a_secret_is_masked_in_a_page_of_a_template() -> None:
     secret = "it's\"<hidden>&1"
-    secrets.remember({"password": secret})
+    secrets.remember_secrets({"password": secret})
     page = render("table.html", title=secret, sections=[], is_open=False, document="")
 
     assert "hidden" in page
@@ -85,7 +87,7 @@ def test_a_secret_is_masked_in_a_page_of_a_template() -> None:
 
 
 def test_scrubbing_data_keeps_its_shape_and_numbers() -> None:
-    secrets.remember({"token": "12345678"})
+    secrets.remember_secrets({"token": "12345678"})
 
     assert secrets.mask_data({"a": [12345678, "x 12345678"], "b": None}) == {
         "a": [12345678, "x ***"],
@@ -95,7 +97,7 @@ def test_scrubbing_data_keeps_its_shape_and_numbers() -> None:
 
 @pytest.fixture
 def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secrets, "_known", set())
+    monkeypatch.setattr(secrets, "_known_secrets", set())
 
 
 def hides(masking: Callable[[str], str], text: str) -> None:
@@ -208,7 +210,7 @@ def test_no_text_takes_long(piece: str) -> None:
     ],
 )
 def test_where_a_secret_is_to_be_put_is_no_secret(text: str) -> None:
-    secrets.remember({"token": "${HOOK_TOKEN}", "uri": text})
+    secrets.remember_secrets({"token": "${HOOK_TOKEN}", "uri": text})
 
     assert secrets.scrub(text) == secrets.mask(text) == text
 
@@ -284,7 +286,7 @@ def test_icekits_own_words_on_the_terminal_keep_peoples_names(
 ) -> None:
     with secrets.scrubbed_output():
         say("web.cookie: 1 action")
-        say("web.cookie: 1 action", error=True)
+        say("web.cookie: 1 action", is_error=True)
 
     assert capsys.readouterr() == ("web.cookie: 1 action\n", "web.cookie: 1 action\n")
 

@@ -168,14 +168,14 @@ SHUFFLE, PLANNING = "spark.sql.shuffle.partitions", "spark.sql.iceberg.planning-
 
 def test_a_statement_quotes_names_and_values_where_spark_needs_it(golden: Golden) -> None:
     statements = [
-        sql.unset_properties(("lake", "t"), ["a", "it's"]),
-        sql.set_properties(("lake", "db", "t"), {"a.b": "it's", "c": "2"}),
+        sql.unset_properties_sql(("lake", "t"), ["a", "it's"]),
+        sql.set_properties_sql(("lake", "db", "t"), {"a.b": "it's", "c": "2"}),
         # A setting is in backticks where Spark reads it only in them.
-        sql.set_session(SHUFFLE, "2"),
-        sql.set_session(PLANNING, "local"),
-        sql.reset_session(SHUFFLE),
-        sql.reset_session(PLANNING),
-        sql.call(
+        sql.set_session_sql(SHUFFLE, "2"),
+        sql.set_session_sql(PLANNING, "local"),
+        sql.reset_session_sql(SHUFFLE),
+        sql.reset_session_sql(PLANNING),
+        sql.call_sql(
             "lake",
             "p",
             table="db.t",
@@ -185,7 +185,7 @@ def test_a_statement_quotes_names_and_values_where_spark_needs_it(golden: Golden
             options={"a": "1", "b": "2"},
         ),
         # Whatever is printed of it gets a new sequence number.
-        sql.call("lake", "rewrite_data_files", table="db.t"),
+        sql.call_sql("lake", "rewrite_data_files", table="db.t"),
     ]
 
     golden("statements.sql", "\n".join(statements))

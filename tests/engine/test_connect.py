@@ -32,7 +32,7 @@ from icekit.common.errors import (
     causes,
     trace,
 )
-from icekit.common.secrets import remember, scrub
+from icekit.common.secrets import remember_secrets, scrub
 from icekit.engine import lake, session
 from icekit.engine.profiles import check_configuration
 from icekit.engine.session import _file_settings
@@ -392,7 +392,7 @@ UNREADABLE = [
 def test_no_trace_repeats_a_configuration_that_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, catalog: str
 ) -> None:
-    monkeypatch.setattr("icekit.common.secrets._known", set())
+    monkeypatch.setattr("icekit.common.secrets._known_secrets", set())
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
     (tmp_path / ".pyiceberg.yaml").write_text(text)
@@ -444,7 +444,7 @@ def test_no_trace_repeats_a_variable_that_contradicts_another(
 def test_the_secrets_of_every_profile_are_masked_also_where_they_are_nested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icekit.common.secrets._known", set())
+    monkeypatch.setattr("icekit.common.secrets._known_secrets", set())
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     monkeypatch.setenv("PYICEBERG_CATALOG__THIRD__S3__SECRET_ACCESS_KEY", "third-canary")
     (tmp_path / ".pyiceberg.yaml").write_text(
@@ -459,13 +459,13 @@ def test_the_secrets_of_every_profile_are_masked_also_where_they_are_nested(
 def test_secrets_of_sparks_own_file_are_masked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icekit.common.secrets._known", set())
+    monkeypatch.setattr("icekit.common.secrets._known_secrets", set())
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     (tmp_path / "spark-defaults.conf").write_text(
         "# spark.password comment\nspark.hadoop.fs.s3a.secret.key   file-canary-1\n"
         "spark.hadoop.fs.azure.account.key.x=file-canary-2==\nspark.a.token:file canary 3\nodd"
     )
-    remember(_file_settings())
+    remember_secrets(_file_settings())
 
     shown = scrub("file-canary-1, file-canary-2== and file canary 3; comment")
     assert shown == "***, *** and ***; comment"

@@ -17,7 +17,7 @@ from icekit.maintain.plan import Plan
 from icekit.maintain.prediction import Prediction
 from icekit.maintain.run.verbs import run
 from icekit.sandbox.clones import clone
-from icekit.sandbox.scratch import StaleClone, remove_stale
+from icekit.sandbox.scratch import StaleClone, remove_stale_clones
 
 ACTION = Action("a1", "rewrite_manifests", "lake", ("db", "t"), "", Prediction())
 PLAN = Plan("lake", ("db", "t"), None, None, None, (ACTION,))
@@ -27,7 +27,7 @@ CHANGING: dict[str, Callable[[Lake, str], object]] = {
     ),
     "convert": lambda lake, _: lake.convert("db.t"),
     "clone": lambda lake, _: clone(lake, "db.t").__enter__(),
-    "remove clones": lambda lake, _: remove_stale(
+    "remove clones": lambda lake, _: remove_stale_clones(
         lake, [StaleClone(("icekit_clones", "c"), None, is_dead=True)]
     ),
     "tune": lambda lake, _: lake.tune("layout", "db.t"),

@@ -82,7 +82,7 @@ def test_the_archives_are_those_of_the_index() -> None:
     """Who builds them anew commits both archives and the index together."""
     for archive in (ARCHIVE, OTHER_ARCHIVE):
         content = archive.read_bytes()
-        assert hashlib.sha256(content).hexdigest() == lab.index()["archives"][archive.name]
+        assert hashlib.sha256(content).hexdigest() == lab.archive_index()["archives"][archive.name]
 
 
 @pytest.mark.parametrize("name", lab_tables())

@@ -246,7 +246,7 @@ def test_a_chain_without_end_is_cut() -> None:
 
 
 def test_secrets_are_not_in_what_is_said_of_a_failure() -> None:
-    secrets.remember({"s3.secret-access-key": "hush-hush-hush"})
+    secrets.remember_secrets({"s3.secret-access-key": "hush-hush-hush"})
 
     assert "hush" not in str(
         causes_of(raised("x", ("java.io.IOException", "403 for key hush-hush-hush")))

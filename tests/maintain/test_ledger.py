@@ -128,7 +128,7 @@ def test_outcomes_are_the_measured_ones_newest_first(ledger: Ledger) -> None:
 
 
 def test_secrets_are_masked(ledger: Ledger) -> None:
-    secrets.remember({"s3.secret-access-key": "ledger-s3cret"})
+    secrets.remember_secrets({"s3.secret-access-key": "ledger-s3cret"})
 
     ledger.save_run(replace(RUN, error="403 with ledger-s3cret", plan={"why": ["ledger-s3cret"]}))
     ledger.save_action(replace(ACTION, error="postgresql://me:pass-word@host/db"))

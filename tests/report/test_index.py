@@ -10,9 +10,9 @@ import pytest
 
 from icekit import Thresholds
 from icekit.maintain.planning.savings import Savings
-from icekit.report.history.store import Health
+from icekit.report.history.store import HealthRecord
 from icekit.report.index import Index, closing_text, rank, write_index, write_junit
-from icekit.report.result import ReportRun, Row, exit_status
+from icekit.report.result import ReportRow, ReportRun, worst_exit_status
 from tests.golden import Golden
 from tests.report.history.test_store import record
 
@@ -22,18 +22,18 @@ def row(
     status: str = "warning",
     saved: int = 0,
     findings: Sequence[str] = (),
-    health: Health | None = None,
-) -> Row:
+    health: HealthRecord | None = None,
+) -> ReportRow:
     found = tuple((name, "warning") for name in findings)
     known = health or dataclasses.replace(record(table=table, findings=found), data_files=9)
     savings = Savings(saved_bytes=saved, scan_cost_bytes=100)
-    return Row(table, status, 1.0, f"{table}.html", savings=savings, health=known)
+    return ReportRow(table, status, 1.0, f"{table}.html", savings=savings, health=known)
 
 
-GONE = Row("db.gone", "misconfigured", 0.1, error="There is no table \x00 <db.gone>.")
+GONE = ReportRow("db.gone", "misconfigured", 0.1, error="There is no table \x00 <db.gone>.")
 
 
-def written(folder: Path, *rows: Row, **more: Any) -> str:
+def written(folder: Path, *rows: ReportRow, **more: Any) -> str:
     index = Index(rows=rows, made_at="now", catalog="lake", **{"table_count": len(rows)} | more)
     return write_index(index, folder / "index.html").read_text()
 
@@ -53,19 +53,19 @@ def written(folder: Path, *rows: Row, **more: Any) -> str:
 def test_the_exit_status_is_the_most_serious_that_happened(
     statuses: list[str], fail_on: str, status: int
 ) -> None:
-    verdicts = [Row("t", each).verdict(fail_on) for each in statuses]
+    verdicts = [ReportRow("t", each).verdict(fail_on) for each in statuses]
 
-    assert exit_status(verdicts, ()) == status
-    assert exit_status(verdicts, ["No table matches."]) == max(status, 2)
+    assert worst_exit_status(verdicts, ()) == status
+    assert worst_exit_status(verdicts, ["No table matches."]) == max(status, 2)
 
 
 def test_the_index_is_ranked_by_what_is_saved_and_not_by_severity() -> None:
     rows = [
         row("a", "critical", 1),
         row("b", "warning", 9),
-        Row("c", "timed out"),
+        ReportRow("c", "timed out"),
         row("d", "healthy", 1),
-        Row("e", "crashed"),
+        ReportRow("e", "crashed"),
     ]
 
     assert [r.table for r in sorted(rows, key=rank)] == ["e", "c", "b", "a", "d"]
@@ -102,8 +102,8 @@ def test_an_index_looks_like_its_golden_file(tmp_path: Path, golden: Golden) -> 
         row("db.stream", saved=9, findings=several),
         row("db.skewed", findings=["skewed_partitions"]),
         row("db.<i>.a_name_that_is_long", "healthy"),
-        Row("db.<b>.another_name_that_is_long", "crashed", 1.0),
-        Row("db.slow", "timed out", 2.0, error="slow <b>"),
+        ReportRow("db.<b>.another_name_that_is_long", "crashed", 1.0),
+        ReportRow("db.slow", "timed out", 2.0, error="slow <b>"),
     ]
     page = written(tmp_path, *rows, table_count=9, earlier_runs={"db.events": before})
 

@@ -89,7 +89,7 @@ def test_of_a_run_that_failed_everything_is_shown_with_the_error(
 ) -> None:
     failed = fails()
     failed.metadata["tags"] = tags
-    made = page(tmp_path, *CELLS[:6], heading("Trend"), failed, failed=True)
+    made = page(tmp_path, *CELLS[:6], heading("Trend"), failed, has_failed=True)
 
     assert "no such file" in made
     assert not re.findall("<details class=section id='[a-z-]+'>", made)

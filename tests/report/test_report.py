@@ -207,7 +207,7 @@ def test_a_document_gives_only_the_length_of_a_property_that_holds_a_document() 
 def test_secrets_do_not_reach_a_document(tmp_path: Path) -> None:
     from icekit.common import secrets
 
-    secrets.remember({"s3.secret-access-key": "hunter2hunter2"})
+    secrets.remember_secrets({"s3.secret-access-key": "hunter2hunter2"})
     facts = table_facts(properties={"note": "key=hunter2hunter2"})
 
     assert (
@@ -348,6 +348,6 @@ def test_what_an_example_is_set_with_reaches_no_other_table_and_nothing_that_was
 def test_settings_are_shown_with_what_each_does() -> None:
     shown = repr(begin({"more": {"history": "h.db"}}, "01_diagnose"))
 
-    for name in DiagnoseOptions.declared:
+    for name in DiagnoseOptions.declarations:
         assert name in shown
     assert "orphan files" in shown

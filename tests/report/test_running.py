@@ -21,10 +21,10 @@ from icekit.common.commands.observe import ReportOptions
 from icekit.common.errors import ParameterError
 from icekit.health.diagnose.document import save_facts
 from icekit.report import rendering
+from icekit.report.facts_cache import FactsCache, TimedOut
 from icekit.report.history.store import HistoryFile
-from icekit.report.observing import FactsCache, TimedOut
 from icekit.report.rendering import Kernel, kill_after
-from icekit.report.result import Row
+from icekit.report.result import ReportRow
 from icekit.report.service import Workers, report
 from tests.child import Child
 from tests.learn.lessons.books import code as code_of
@@ -91,7 +91,7 @@ def test_an_interrupted_run_keeps_the_reports_that_are_done(many: Path, tmp_path
 
 
 def test_what_a_request_to_stop_ends_is_no_failure_of_its_table(tmp_path: Path) -> None:
-    def fail() -> Row:
+    def fail() -> ReportRow:
         raise ValueError("odd")
 
     lake: Any = None
@@ -224,7 +224,7 @@ def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: P
     # A folder of that name: nothing can be removed or written there, as on a disk that is full.
     (tmp_path / "db.t00.error.txt").mkdir()
     (tmp_path / "db.t01.error.txt.partial").mkdir()
-    made: dict[str, Row] = {}
+    made: dict[str, ReportRow] = {}
 
     class Cancelled(dict[str, Any]):
         def get(self, *_: object) -> Any:
@@ -263,11 +263,11 @@ def test_observing_that_does_not_end_is_left_behind(
 ) -> None:
     stuck, lake, name = threading.Event(), icekit.connect(), ("db", "t00")
     patient = ReportOptions.of({"timeout": 600})
-    assert FactsCache().observed(lake, name, patient)[0].data.file_count == 3
+    assert FactsCache().facts_and_findings(lake, name, patient)[0].data.file_count == 3
 
-    monkeypatch.setattr("icekit.report.observing.observe", lambda *_, **__: stuck.wait(600))
+    monkeypatch.setattr("icekit.report.facts_cache.observe", lambda *_, **__: stuck.wait(600))
     with pytest.raises(TimedOut, match=r"db\.t00 was not finished within 0 s"):
-        FactsCache().observed(lake, name, patient.replaced(timeout=0.1))
+        FactsCache().facts_and_findings(lake, name, patient.with_values(timeout=0.1))
     stuck.set()
 
 

@@ -191,7 +191,7 @@ def test_a_catalog_that_takes_no_clone_is_told_with_what_is_lost_and_what_is_not
     def refuses(catalog: str, procedure: str, **arguments: str) -> str:
         raise RuntimeError("Location overlaps with another table")
 
-    monkeypatch.setattr(making, "call", refuses)
+    monkeypatch.setattr(making, "call_sql", refuses)
     with unchanged(table):
         said = refused(lake, table.name, "'lake' does not accept a clone of")
 
@@ -210,7 +210,7 @@ def purging(patch: pytest.MonkeyPatch) -> None:
     say.
     """
     drop, paths = scratch.drop_sql, making.isolating_properties
-    patch.setattr(making, "_keeping", WeakKeyDictionary())
+    patch.setattr(making, "_catalogs_keeping_files", WeakKeyDictionary())
     for module in (scratch, making):
         patch.setattr(module, "drop_sql", lambda table: f"{drop(table)} PURGE")
     patch.setattr(

@@ -15,7 +15,7 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.cli.main import main
-from icekit.common.sql import call, display_name, set_properties
+from icekit.common.sql import call_sql, display_name, set_properties_sql
 from icekit.engine import session
 from icekit.health.facts.head import head
 from icekit.sandbox.clones import clone
@@ -24,7 +24,7 @@ from icekit.sandbox.scratch import (
     OWNED,
     ScratchTable,
     ownership,
-    remove_stale,
+    remove_stale_clones,
     stale_clones,
 )
 from icekit.sandbox.trial import Budget, Trial
@@ -52,7 +52,7 @@ NOBODY = 2**22 + 1
 def change(lake: Lake, name: tuple[str, ...], **changes: str | int) -> None:
     """Change fields of a scratch table's ownership, or of its owner."""
     written = head(lake, name).metadata["properties"][OWNED]
-    lake.spark.sql(set_properties(lake.sql_name(name), {OWNED: changed(written, **changes)}))
+    lake.spark.sql(set_properties_sql(lake.sql_name(name), {OWNED: changed(written, **changes)}))
 
 
 def changed(written: str, **changes: str | int) -> str:
@@ -125,7 +125,7 @@ def test_a_clone_of_another_host_is_listed_with_its_age_and_never_removed(
             f"of {display_name(table.name)}, 3 days old; process {os.getpid()} on elsewhere cannot be checked "
             "from here"
         )
-        assert remove_stale(lake) == ()
+        assert remove_stale_clones(lake) == ()
         assert lake.tables.names_in((NAMESPACE,)) == [copy.table]
 
 
@@ -136,7 +136,7 @@ def test_a_clone_that_came_to_life_again_is_not_removed(lake: Lake, table: Table
         change(lake, copy.table, pid=os.getpid())
 
         assert found.is_dead
-        assert remove_stale(lake, [found]) == ()
+        assert remove_stale_clones(lake, [found]) == ()
 
 
 def test_any_table_with_the_owners_properties_counts_and_other_tables_do_not(
@@ -147,7 +147,7 @@ def test_any_table_with_the_owners_properties_counts_and_other_tables_do_not(
     made = copy.table
     lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{NAMESPACE}")
     lake.spark.sql(
-        call(
+        call_sql(
             lake.name,
             "register_table",
             table=display_name(made),
@@ -161,13 +161,13 @@ def test_any_table_with_the_owners_properties_counts_and_other_tables_do_not(
         "write.metadata.path": f"{copy.folder}/metadata",
         OWNED: changed(own[OWNED], pid=NOBODY),
     }
-    lake.spark.sql(set_properties(lake.sql_name(made), own))
+    lake.spark.sql(set_properties_sql(lake.sql_name(made), own))
     before = contents(table.location)
 
     assert [(c.table, c.ownership and c.ownership.of) for c in stale_clones(lake)] == [
         (made, table.name)
     ]
-    assert [c.table for c in remove_stale(lake)] == [made]
+    assert [c.table for c in remove_stale_clones(lake)] == [made]
     assert contents(table.location) == before
     assert not (table.location.parent / NAMESPACE).exists()
 
@@ -178,7 +178,7 @@ def test_a_folder_that_is_not_the_clones_own_is_never_removed(lake: Lake, table:
         change(lake, copy.table, pid=NOBODY, scratch=f"file:{table.location}")
 
         with pytest.warns(UserWarning, match="has no folder of its own"):
-            assert [c.table for c in remove_stale(lake)] == [copy.table]
+            assert [c.table for c in remove_stale_clones(lake)] == [copy.table]
 
         assert contents(table.location) == before
 
@@ -189,7 +189,7 @@ def test_what_the_table_has_adopted_of_a_dead_clone_stays(lake: Lake, table: Tab
         adopt(table, copy)
         change(lake, copy.table, pid=NOBODY)
 
-        assert len(remove_stale(lake)) == 1
+        assert len(remove_stale_clones(lake)) == 1
 
     table.sql("REFRESH TABLE {t}")
     assert len(table.rows()) == 41
@@ -210,7 +210,7 @@ def test_what_no_table_can_need_is_removed_without_reading_the_tables_manifests(
         for written in table.location.glob("metadata/*.avro"):
             written.rename(written.with_suffix(".away"))
 
-        assert [c.table for c in remove_stale(lake)] == [made]
+        assert [c.table for c in remove_stale_clones(lake)] == [made]
 
         assert not folder.exists()
         for written in table.location.glob("metadata/*.away"):

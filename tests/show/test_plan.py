@@ -78,7 +78,7 @@ def test_names_and_errors_are_escaped() -> None:
 
 
 def test_secrets_are_in_neither_rendering() -> None:
-    secrets.remember({"s3.secret-access-key": "open-sesame-42"})
+    secrets.remember_secrets({"s3.secret-access-key": "open-sesame-42"})
     told = "no access with open-sesame-42"
     outcome = Outcome(plan(action()), "r", (ActionOutcome(action(), Status.FAILED, error=told),))
     made = plan(action(why=told), notes=(told,))

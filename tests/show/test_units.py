@@ -76,7 +76,7 @@ WRITTEN: dict[Callable[..., str], dict[tuple[Any, ...], str]] = {
         ("3 % of 4 Bees in 1 B",): "3\N{NO-BREAK SPACE}% of 4 Bees in 1\N{NO-BREAK SPACE}B",
     },
     # What a terminal would obey is replaced.
-    units.printable: {
+    units.printable_text: {
         ("a\x1b[0m b\n",): "a\N{REPLACEMENT CHARACTER}[0m b\N{REPLACEMENT CHARACTER}"
     },
 }

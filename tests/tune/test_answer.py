@@ -169,7 +169,7 @@ def test_an_answer_looks_like_its_golden_file(golden: Golden) -> None:
 def test_names_are_escaped_and_secrets_masked() -> None:
     from icekit.common import secrets
 
-    secrets.remember({"s3.secret-access-key": "hunter2hunter2"})
+    secrets.remember_secrets({"s3.secret-access-key": "hunter2hunter2"})
     page = answer(
         facts=table_facts(table=("db", "<script>")), verdict="key=hunter2hunter2"
     )._repr_html_()

@@ -35,7 +35,7 @@ def test_the_function_and_the_lake_take_the_same_options() -> None:
     assert option_names - {"question", "table", "progress"} == {
         name
         for options in QUESTION_OPTIONS.values()
-        for name in options.declared
+        for name in options.declarations
         if name not in {"catalog", "table", "output", "statement_file"}
     }
 

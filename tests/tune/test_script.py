@@ -3,7 +3,7 @@
 import pytest
 
 from icekit.api import Lake
-from icekit.common.sql import identifier, reset_session, set_session
+from icekit.common.sql import identifier, reset_session_sql, set_session_sql
 from icekit.engine.bridge import temporary_settings
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.sort_order import order_restoration
@@ -70,7 +70,7 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
 )
 def test_settings_of_a_session_are_set_and_reset_by_their_statements(lake: Lake, name: str) -> None:
     with temporary_settings(lake.spark, {name: "true"}):
-        lake.spark.sql(set_session(name, "false"))
+        lake.spark.sql(set_session_sql(name, "false"))
         assert lake.spark.conf.get(name) == "false"
-        lake.spark.sql(reset_session(name))
+        lake.spark.sql(reset_session_sql(name))
         assert lake.spark.conf.get(name, None) != "false"

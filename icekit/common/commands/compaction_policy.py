@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 
 from icekit.common.commands.shared import NUMBER, SIZE, TIME, LeaveAloneOptions
 from icekit.common.errors import ParameterError, require_number
-from icekit.common.options import number, one_of, setting, whole
+from icekit.common.options import one_of, read_number, read_whole_number, setting
 from icekit.common.parsing import budget_limits, parse_time, seconds, size_in_bytes
 
 Scope = Literal["minor", "major"]
@@ -64,14 +64,14 @@ class CompactionPolicy(LeaveAloneOptions):
         None,
         "undersized files that make a partition worth a rewrite (default: 5)",
         NUMBER,
-        read=whole,
+        read=read_whole_number,
         rare=True,
     )
     delete_ratio: float | None = setting(
         None,
         "share of rows deleted by position that makes a partition worth a rewrite (default: 0.05)",
         NUMBER,
-        read=number,
+        read=read_number,
         rare=True,
     )
     old_specs: bool = setting(
@@ -89,16 +89,18 @@ class CompactionPolicy(LeaveAloneOptions):
     )
     max_action_partitions: int = setting(100, "most partitions in one action", NUMBER, rare=True)
 
-    def __init__(self, **given: Any) -> None:
-        not_given = [name for name in CompactionPolicy.declared if given.get(name) == ""]
-        super().__init__(**{name: value for name, value in given.items() if name not in not_given})
+    def __init__(self, **values: Any) -> None:
+        empty_names = [name for name in CompactionPolicy.declarations if values.get(name) == ""]
+        super().__init__(
+            **{name: value for name, value in values.items() if name not in empty_names}
+        )
         if self.strategy != "binpack":
             vars(self)["scope"] = "major"
-        limits = budget_limits(self.budget) if self.budget else {}
-        self.budget_bytes: int | None = limits.get("budget_bytes")
-        self.budget_files: int | None = limits.get("budget_files")
-        self.budget_rows: int | None = limits.get("budget_rows")
-        self.budget_minutes: float | None = limits.get("budget_minutes")
+        limits_by_name = budget_limits(self.budget) if self.budget else {}
+        self.budget_bytes: int | None = limits_by_name.get("budget_bytes")
+        self.budget_files: int | None = limits_by_name.get("budget_files")
+        self.budget_rows: int | None = limits_by_name.get("budget_rows")
+        self.budget_minutes: float | None = limits_by_name.get("budget_minutes")
         self.skip_last_hours = seconds(self.skip_last) / 3600 if self.skip_last else 0.0
         self.leave_alone_minutes = seconds(self.leave_alone) / 60 if self.leave_alone else None
         if self.since and self.until and self.since >= self.until:
@@ -107,5 +109,5 @@ class CompactionPolicy(LeaveAloneOptions):
                 f"({self.until:%Y-%m-%d %H:%M})."
             )
         require_number("delete_ratio", self.delete_ratio)
-        for name in ("min_files", "max_action_bytes", "max_action_partitions", *limits):
+        for name in ("min_files", "max_action_bytes", "max_action_partitions", *limits_by_name):
             require_number(name, getattr(self, name), is_positive=True)

@@ -16,7 +16,7 @@ from icekit.common.commands.shared import (
     TableOptions,
     ThresholdOptions,
 )
-from icekit.common.options import number, setting
+from icekit.common.options import read_number, setting
 
 
 class StartOptions(OutputOptions, TableOptions):
@@ -43,8 +43,8 @@ class LookOptions(
 class CompareOptions(JsonOptions, ThresholdOptions, CatalogOptions):
     """``icekit compare``."""
 
-    before: str = setting("", "TABLE@REF, TABLE, or a JSON report", "BEFORE", nargs=None)
-    after: str = setting("", "the same, later", "AFTER", nargs=None)
+    before: str = setting("", "TABLE@REF, TABLE, or a JSON report", "BEFORE", nargs="1")
+    after: str = setting("", "the same, later", "AFTER", nargs="1")
     html: str = setting("", "also write the comparison as a page", "FILE", only="command")
 
 
@@ -65,7 +65,7 @@ class ReportSection(StorageOptions, HealthOptions):
         None,
         "time limit for each table, the start of Spark included (default: none)",
         "SECONDS",
-        read=number,
+        read=read_number,
     )
 
 

@@ -7,7 +7,7 @@ from icekit.common.options import Settings, setting
 class PackOptions(TableOptions):
     """``icekit pack``."""
 
-    file: str = setting("", "the file to write, such as events.icekit.zip", "FILE", nargs=None)
+    file: str = setting("", "the file to write, such as events.icekit.zip", "FILE", nargs="1")
     data: bool = setting(False, "with all files of data and deletes")
     redact: bool = setting(
         False, "replace names of columns, texts in bounds and partitions, and file names"
@@ -17,5 +17,5 @@ class PackOptions(TableOptions):
 class UnpackOptions(Settings):
     """``icekit unpack``."""
 
-    file: str = setting("", "a file that icekit pack wrote", "FILE", nargs=None)
+    file: str = setting("", "a file that icekit pack wrote", "FILE", nargs="1")
     name: str = setting("", "another name for its table, such as db.events", "NAME")

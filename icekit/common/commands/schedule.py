@@ -10,7 +10,7 @@ from icekit.common.options import Settings, one_of, setting
 class PolicyFileOptions(Settings):
     """``icekit schedule check``."""
 
-    file: str = setting("", "the policy file", "POLICY", nargs=None)
+    file: str = setting("", "the policy file", "POLICY", nargs="1")
 
 
 class PassOptions(PolicyFileOptions):
@@ -26,7 +26,7 @@ class RecipeOptions(Settings):
         "",
         "cron, systemd, airflow",
         "KIND",
-        nargs=None,
+        nargs="1",
         read=one_of("kind", "cron", "systemd", "airflow"),
     )
     file: str = setting("policy.yaml", "the policy file", "POLICY", nargs="?")

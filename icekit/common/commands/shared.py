@@ -23,7 +23,7 @@ class CatalogOptions(Settings):
 class TableOptions(CatalogOptions):
     """A table of a catalog."""
 
-    table: str = setting("", "such as db.events", nargs=None)
+    table: str = setting("", "such as db.events", nargs="1")
 
 
 class OutputOptions(Settings):
@@ -121,7 +121,8 @@ class ProofOptions(Settings):
 
     prove: str = setting(
         "checked",
-        "checked: before each commit where possible, or after it; full: compare all changed partitions after it; none: no check",
+        "checked: before each commit where possible, or after it; full: compare all changed "
+        "partitions after it; none: no check",
         "checked|full|none",
         rare=True,
     )

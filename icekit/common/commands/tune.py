@@ -12,7 +12,7 @@ from icekit.common.commands.shared import (
     TableOptions,
     TrialBudget,
 )
-from icekit.common.options import Settings, listed, setting
+from icekit.common.options import Settings, read_texts, setting
 
 
 class SampleOptions(Settings):
@@ -33,7 +33,7 @@ class FilterOptions(Settings):
         "what queries filter by: a predicate, a query, or 'column = ?' for lookups of values of "
         "the table; may be repeated",
         SQL,
-        read=listed,
+        read=read_texts,
         repeats=True,
     )
     event_log: str = setting("", "read filters from a Spark event log, or a folder of them", "PATH")
@@ -109,7 +109,7 @@ class ReviewMergeOptions(OutputOptions, TrialBudget, CatalogOptions):
     """``icekit review-merge`` and ``06_review_merge``."""
 
     sql_file: str = setting(
-        "", "a file with one MERGE statement; - for standard input", "FILE.sql", nargs=None
+        "", "a file with one MERGE statement; - for standard input", "FILE.sql", nargs="1"
     )
     sql: str = setting("", "one MERGE statement", only="notebook")
     prove: bool = setting(False, "also run both statements on clones and compare")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from icekit.common.sql import unset_properties
+from icekit.common.sql import unset_properties_sql
 from icekit.common.units import count, first_names, percent, size
 from icekit.engine.cluster import caches_deletes
 from icekit.health.diagnose.findings import Context, Finding, Severity
@@ -479,5 +479,5 @@ def merge_on_read_on_v1(context: Context) -> Finding | None:
         "upgrade the table to format version 2 "
         f"({context.alter_statement({'format-version': '2'})}), if "
         "every engine that reads it applies delete files; the upgrade cannot be undone.",
-        sql=(unset_properties(facts.sql_name, mode_properties),),
+        sql=(unset_properties_sql(facts.sql_name, mode_properties),),
     )

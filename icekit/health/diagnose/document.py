@@ -79,7 +79,7 @@ def write(facts: TableFacts, findings: Findings, thresholds: Thresholds, path: P
 
 def save_facts(facts: TableFacts, path: Path) -> Path:
     """Save complete facts, so that :func:`load_facts` returns equal ones; for icekit's own use."""
-    return write_text(path, json.dumps({"facts": as_data(facts)}), clean=True)
+    return write_text(path, json.dumps({"facts": as_data(facts)}), is_clean=True)
 
 
 @cache

@@ -19,7 +19,7 @@ from icekit.common.command_line import command_line
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.secrets import mask
 from icekit.common.units import capitalized, count, first_names
-from icekit.common.view import Badge, Block, Folded, Item, Sentence, Sql, as_html, card
+from icekit.common.view import Badge, Block, Folded, Item, Sentence, Sql, as_html, card_html
 from icekit.engine.cluster import Executor
 from icekit.health.facts.files import FileGroup
 from icekit.health.facts.heap import HeapForecast, forecast_heap
@@ -299,15 +299,15 @@ def findings_html(
         return as_html([Badge("fine", "✔ healthy", NOTHING)])
     covering_by_name = covering_findings(f.name for f in findings)
     cards_html = [
-        card(_blocks(finding, savings.get(finding.name, ""), covering_by_name.get(finding.name)))
+        card_html(
+            _blocks(finding, savings.get(finding.name, ""), covering_by_name.get(finding.name))
+        )
         for finding in findings
     ]
     more_findings_text = count(len(cards_html) - UNFOLDED_CARDS, "more finding")
     folded_cards_html = "".join(cards_html[UNFOLDED_CARDS:])
     folded_html = f"<details><summary>{more_findings_text}</summary>{folded_cards_html}</details>"
-    verdict_html = (
-        f"<p><strong>{html.text(summary(findings))}.</strong> {html.prose(savings.get('', ''))}</p>"
-    )
+    verdict_html = f"<p><strong>{html.escaped_text(summary(findings))}.</strong> {html.escaped_sentence(savings.get('', ''))}</p>"
     more_html = folded_html if len(cards_html) > UNFOLDED_CARDS else ""
     return mask(html.framed(verdict_html, *cards_html[:UNFOLDED_CARDS], more_html))
 
@@ -467,7 +467,7 @@ class Context:
 
     def call_statement(self, procedure: str, **arguments: Any) -> str:
         """A CALL on this table."""
-        return sql.call(self.facts.catalog, procedure, table=self.facts.name, **arguments)
+        return sql.call_sql(self.facts.catalog, procedure, table=self.facts.name, **arguments)
 
     def expire_statement(self, snapshot_ids: Sequence[int]) -> str:
         """The CALL that removes these snapshots, and else only what :attr:`always_removed_sentence`
@@ -539,7 +539,7 @@ class Context:
 
     def orphan_dry_run_statement(self) -> str:
         """The dry run that lists orphan files."""
-        return sql.call(
+        return sql.call_sql(
             self.facts.catalog,
             "remove_orphan_files",
             **sql.orphan_arguments(self.facts.name, self.facts.location),
@@ -547,7 +547,7 @@ class Context:
 
     def alter_statement(self, properties: dict[str, str]) -> str:
         """An ALTER TABLE … SET TBLPROPERTIES on this table."""
-        return sql.set_properties(self.facts.sql_name, properties)
+        return sql.set_properties_sql(self.facts.sql_name, properties)
 
 
 def threshold_options(thresholds: Thresholds, target_bytes: int) -> dict[str, str]:

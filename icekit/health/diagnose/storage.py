@@ -120,7 +120,7 @@ def _effect_and_remedy(
                 "are all gone from the metadata; it reads no file."
             )
         if missing_summary.before_id is not None and facts.ref is None:
-            rollback_statement = sql.call(
+            rollback_statement = sql.call_sql(
                 facts.catalog,
                 "rollback_to_snapshot",
                 table=facts.name,

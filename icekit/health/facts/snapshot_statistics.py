@@ -4,7 +4,7 @@ to renew them.
 
 from collections.abc import Sequence
 
-from icekit.common.sql import call, display_name
+from icekit.common.sql import call_sql, display_name
 from icekit.iceberg.metadata import (
     Json,
     child_fields,
@@ -66,8 +66,8 @@ def renewal_statement(catalog: str, table: Sequence[str], statistics: SnapshotSt
     procedure = f"compute_{statistics.kind}_stats"
     name = display_name(table)
     if statistics.columns:
-        return call(catalog, procedure, table=name, columns=statistics.columns)
-    return call(catalog, procedure, table=name)
+        return call_sql(catalog, procedure, table=name, columns=statistics.columns)
+    return call_sql(catalog, procedure, table=name)
 
 
 def statistics_ages(metadata: Json, snapshot: Json | None) -> tuple[StatisticsAge, ...]:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from icekit.common.sql import (
     Identifier,
     identifier,
-    set_properties,
+    set_properties_sql,
     transform_sql,
-    unset_properties,
+    unset_properties_sql,
 )
 from icekit.health.facts.model import TableFacts
 from icekit.iceberg.definition import Column, SortField
@@ -37,9 +37,9 @@ def order_restoration(table: Identifier, facts: TableFacts) -> tuple[str, str]:
         order_statement = f"ALTER TABLE {name} WRITE UNORDERED"
     current_mode = facts.properties.get(DISTRIBUTION)
     mode_statement = (
-        set_properties(table, {DISTRIBUTION: current_mode})
+        set_properties_sql(table, {DISTRIBUTION: current_mode})
         if current_mode is not None
-        else unset_properties(table, [DISTRIBUTION])
+        else unset_properties_sql(table, [DISTRIBUTION])
     )
     return order_statement, mode_statement
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from icekit.common.errors import NotATable, TableNotFound, first_line
-from icekit.common.sql import Identifier, call, display_name, identifier, orphan_arguments
+from icekit.common.sql import Identifier, call_sql, display_name, identifier, orphan_arguments
 from icekit.common.units import count, span
-from icekit.common.waiting import each_within
+from icekit.common.waiting import run_each_within
 from icekit.engine.bridge import has_bridge, load_table
 from icekit.engine.errors import explain_errors
 from icekit.engine.metadata_tables import sample_paths
@@ -57,7 +57,7 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str) -> Stora
     measured, chosen by a hash of their paths; none without the JVM bridge.
     """
     cutoff = orphan_cutoff()
-    dry_run_sql = call(
+    dry_run_sql = call_sql(
         table[0],
         "remove_orphan_files",
         **orphan_arguments(display_name(table[1:]), location),
@@ -155,7 +155,7 @@ def _file_sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) ->
         with contextlib.suppress(Py4JError):  # the file is gone, or access is denied
             file_lengths.append(int(io.newInputFile(path).getLength()))
 
-    each_within(
+    run_each_within(
         _MEASURING_SECONDS, paths, measure, thread_count=min(_MEASURING_THREADS, len(paths))
     )
     return list(file_lengths)
@@ -393,7 +393,7 @@ def _outcomes(
             )
         return not read_limits.is_stopped()
 
-    each_within(
+    run_each_within(
         read_limits.max_seconds,
         table_names,
         read_one,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
-from icekit.common.errors import IcekitError, MetadataUnreadable, first_line, require
+from icekit.common.errors import IcekitError, MetadataUnreadable, first_line, require_library
 from icekit.common.sql import Identifier
 from icekit.common.terminal import report_waiting, show_progress
 from icekit.engine.errors import complaint
@@ -138,7 +138,7 @@ def _search_in_spark(
     activity = "searching the storage in Spark"
     if spark_reason:
         activity = f"{activity}, because {spark_reason}"
-        require("pyspark", f"Because {spark_reason}, the search of the storage")
+        require_library("pyspark", f"Because {spark_reason}, the search of the storage")
     with report_waiting(activity, at_once=bool(spark_reason)):
         missing_summary = None
         if observed_snapshot.snapshot is not None:

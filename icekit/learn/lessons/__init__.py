@@ -24,8 +24,8 @@ RUNS = 3
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueryCost(Shown):
-    """The cost of a query: ``seconds`` and ``planning_seconds`` are medians of ``runs``, the rest
-    is from its last run.
+    """The cost of a query: ``seconds`` and ``planning_seconds`` are medians of ``run_seconds``, the
+    rest is from its last run.
 
     ``delete_files`` counts a delete file once per data file that it is opened with. ``bytes`` is
     the size of the data files opened; the query reads only its own columns in them. ``manifests``
@@ -33,7 +33,7 @@ class QueryCost(Shown):
     """
 
     seconds: float
-    runs: tuple[float, ...]
+    run_seconds: tuple[float, ...]
     planning_seconds: float
     data_files: int
     delete_files: int
@@ -44,7 +44,7 @@ class QueryCost(Shown):
     @property
     def spread(self) -> str:
         """The fastest and the slowest run."""
-        return f"{elapsed(min(self.runs))} to {elapsed(max(self.runs))}"
+        return f"{elapsed(min(self.run_seconds))} to {elapsed(max(self.run_seconds))}"
 
     def blocks(self) -> Sequence[Block]:
         """The figures in two sentences."""
@@ -55,8 +55,8 @@ class QueryCost(Shown):
         )
         opened_text = f"{count(self.data_files, 'data file')} of {size(self.bytes)}, {deletes_text}"
         sentence = (
-            f"The query takes {elapsed(self.seconds)} (median of {_warm_run_count(self)}, {self.spread}), "
-            f"including {elapsed(self.planning_seconds)} to plan. It reads "
+            f"The query takes {elapsed(self.seconds)} (median of {_warm_run_count(self)}, "
+            f"{self.spread}), including {elapsed(self.planning_seconds)} to plan. It reads "
             f"{count(self.manifests, 'manifest')} and opens {opened_text}."
         )
         return [Sentence(sentence)]
@@ -85,9 +85,9 @@ class FolderSize(Shown):
 def begin(*tables: str) -> Lake:
     """Connect to the embedded lake and put the lab tables of a lesson back as they were unpacked.
 
-    ``tables`` are names without the namespace. Runs go into a new ledger of the lab, so that exercises neither affect
-    the predictions of real runs nor are resumed by one; ``ICEKIT_LEDGER`` names another ledger.
-    Raises the errors of :func:`icekit.learn.lab.unpack_lab`.
+    ``tables`` are names without the namespace. Runs go into a new ledger of the lab, so that
+    exercises neither affect the predictions of real runs nor are resumed by one; ``ICEKIT_LEDGER``
+    names another ledger. Raises the errors of :func:`icekit.learn.lab.unpack_lab`.
     """
     # A lesson is for a person, also where a program runs it: plans are complete.
     os.environ.setdefault(ATTENDED, "yes")
@@ -96,10 +96,10 @@ def begin(*tables: str) -> Lake:
     # What is wrong with a table is for the learner to find.
     unpack_lab(lake, tables, reset=True, progress=lambda _: None)
     say(f"Put back as unpacked: {', '.join(f'{NAMESPACE}.{name}' for name in tables)}.")
-    ledger = lake_folder(lake) / "lessons" / f"{tables[0]}.db"
-    ledger.parent.mkdir(exist_ok=True)
-    if os.environ.setdefault("ICEKIT_LEDGER", str(ledger)) == str(ledger):
-        ledger.unlink(missing_ok=True)
+    ledger_path = lake_folder(lake) / "lessons" / f"{tables[0]}.db"
+    ledger_path.parent.mkdir(exist_ok=True)
+    if os.environ.setdefault("ICEKIT_LEDGER", str(ledger_path)) == str(ledger_path):
+        ledger_path.unlink(missing_ok=True)
     return lake
 
 
@@ -115,31 +115,35 @@ def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
     run_seconds = []
     planning_seconds = []
     for _ in range(runs + 1):
-        frame = lake.spark.sql(query)
-        start_time = time.monotonic()
-        rows = frame.collect()
-        run_seconds.append(time.monotonic() - start_time)
-        plan = frame_execution(frame).executedPlan()
-        scans = [node for node in walk_plan(plan) if node_class(node) == "BatchScanExec"]
-        if not scans:
+        query_frame = lake.spark.sql(query)
+        start_seconds = time.monotonic()
+        result_rows = query_frame.collect()
+        run_seconds.append(time.monotonic() - start_seconds)
+        executed_plan = frame_execution(query_frame).executedPlan()
+        scan_nodes = [
+            node for node in walk_plan(executed_plan) if node_class(node) == "BatchScanExec"
+        ]
+        if not scan_nodes:
             raise ParameterError(
                 "The query opens no files of an Iceberg table, so there is nothing to measure; "
                 "select a column."
             )
-        planning_seconds.append(sum(metric(scan, "totalPlanningDuration") for scan in scans) / 1000)
+        planning_seconds.append(
+            sum(metric(scan, "totalPlanningDuration") for scan in scan_nodes) / 1000
+        )
 
     def scan_total(name: str) -> int:
-        return sum(metric(scan, name) for scan in scans)
+        return sum(metric(scan, name) for scan in scan_nodes)
 
     return QueryCost(
         seconds=statistics.median(run_seconds[1:]),
-        runs=tuple(run_seconds[1:]),
+        run_seconds=tuple(run_seconds[1:]),
         planning_seconds=statistics.median(planning_seconds[1:]),
         data_files=scan_total("resultDataFiles"),
         delete_files=scan_total("resultDeleteFiles"),
         manifests=scan_total("scannedDataManifests"),
         bytes=scan_total("totalDataFileSize"),
-        rows=tuple(sorted(str(tuple(row)) for row in rows)),
+        rows=tuple(sorted(str(tuple(row)) for row in result_rows)),
     )
 
 
@@ -176,41 +180,46 @@ class BeforeAfter(Shown):
 
 def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> BeforeAfter:
     """Compare two measurements of the same query, or of the same table's folder."""
-    pairs = zip(_figures(before), _figures(after), strict=True)
-    rows = tuple(
-        (name, unit(old), unit(new), _factor(old, new, *_WORDS.get(unit, ("fewer", "more"))))
-        for (name, old, unit), (_, new, _) in pairs
+    figure_pairs = zip(_figures(before), _figures(after), strict=True)
+    table_rows = tuple(
+        (
+            figure_name,
+            format_figure(old),
+            format_figure(new),
+            _factor_text(old, new, *_WORDS.get(format_figure, ("fewer", "more"))),
+        )
+        for (figure_name, old, format_figure), (_, new, _) in figure_pairs
     )
     if isinstance(before, QueryCost) and isinstance(after, QueryCost):
-        sameness = (
+        sameness_text = (
             "the same" if before.rows == after.rows else "not the same: rows changed in between"
         )
         note = (
-            f"The result is {sameness}. Times are medians of {_warm_run_count(before)} before and {_warm_run_count(after)} "
-            f"after ({before.spread} before, {after.spread} after)."
+            f"The result is {sameness_text}. Times are medians of {_warm_run_count(before)} before "
+            f"and {_warm_run_count(after)} after ({before.spread} before, {after.spread} after)."
         )
-        return BeforeAfter(rows, note)
-    return BeforeAfter(rows, "All files in the table's folder, referenced or not.")
+        return BeforeAfter(table_rows, note)
+    return BeforeAfter(table_rows, "All files in the table's folder, referenced or not.")
 
 
 def _warm_run_count(cost: QueryCost) -> str:
-    return count(len(cost.runs), "warm run")
+    return count(len(cost.run_seconds), "warm run")
 
 
 def _figures(measurement: QueryCost | FolderSize) -> Sequence[_Figure]:
     if isinstance(measurement, FolderSize):
         return (
-            ("data and delete files", measurement.data_files, _count),
+            ("data and delete files", measurement.data_files, _count_text),
             ("bytes of data", measurement.data_bytes, size),
-            ("metadata files", measurement.metadata_files, _count),
+            ("metadata files", measurement.metadata_files, _count_text),
             ("bytes of metadata", measurement.metadata_bytes, size),
         )
     return (
         ("the query", measurement.seconds, elapsed),
         ("planning", measurement.planning_seconds, elapsed),
-        ("data files opened", measurement.data_files, _count),
-        ("delete files opened with them", measurement.delete_files, _count),
-        ("manifests read", measurement.manifests, _count),
+        ("data files opened", measurement.data_files, _count_text),
+        ("delete files opened with them", measurement.delete_files, _count_text),
+        ("manifests read", measurement.manifests, _count_text),
         ("size of the data files opened", measurement.bytes, size),
     )
 
@@ -218,7 +227,7 @@ def _figures(measurement: QueryCost | FolderSize) -> Sequence[_Figure]:
 _WORDS = {elapsed: ("faster", "slower"), size: ("less", "more")}
 
 
-def _factor(old: float, new: float, word_for_less: str, word_for_more: str) -> str:
+def _factor_text(old: float, new: float, word_for_less: str, word_for_more: str) -> str:
     """The factor, with what it means; empty if it means nothing."""
     if old == new or not old or not new:
         return ""
@@ -226,5 +235,5 @@ def _factor(old: float, new: float, word_for_less: str, word_for_more: str) -> s
     return f"{factor:.0f}× {word}" if factor >= 10 else f"{factor:.1f}× {word}"
 
 
-def _count(number: float) -> str:
+def _count_text(number: float) -> str:
     return f"{number:,.0f}"

@@ -21,7 +21,7 @@ from icekit.maintain.run.outcome import Outcome
 
 
 @frozen
-class Checked:
+class ExerciseResult:
     """Whether an exercise is done, and a sentence: what is missing, or the meaning of the
     answer.
     """
@@ -30,8 +30,8 @@ class Checked:
     sentence: str
 
     def __repr__(self) -> str:
-        mark = "✔" if self.is_done else "…"
-        return f"{mark} {self.sentence}"
+        done_mark = "✔" if self.is_done else "…"
+        return f"{done_mark} {self.sentence}"
 
     def _repr_html_(self) -> str:
         badge = Badge("fine", "done", "") if self.is_done else Badge("info", "not yet", "")
@@ -45,17 +45,17 @@ class NotYet(Exception):
 P = ParamSpec("P")
 
 
-def exercise(check: Callable[P, str]) -> Callable[P, Checked]:
+def exercise(check: Callable[P, str]) -> Callable[P, ExerciseResult]:
     """Make a check of a function that returns the meaning of an answer, or raises
     :class:`NotYet`.
     """
 
     @wraps(check)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> Checked:
+    def checked(*args: P.args, **kwargs: P.kwargs) -> ExerciseResult:
         try:
-            return Checked(True, check(*args, **kwargs))
+            return ExerciseResult(True, check(*args, **kwargs))
         except NotYet as missing:
-            return Checked(False, str(missing))
+            return ExerciseResult(False, str(missing))
 
     return checked
 
@@ -63,13 +63,17 @@ def exercise(check: Callable[P, str]) -> Callable[P, Checked]:
 @exercise
 def guess(number: object, quantity: str) -> str:
     """Note a prediction before the measurement; any number of 0 or more is accepted."""
-    return f"Your guess is noted ({quantity}: {_number(number, 'guess'):,}). The next cells measure the real value."
+    guessed_number = _valid_number(number, "guess")
+    return (
+        f"Your guess is noted ({quantity}: {guessed_number:,}). The next cells measure the real "
+        "value."
+    )
 
 
 @exercise
 def data_file_count(number: object, facts: TableFacts) -> str:
     """Check the number of data files, read from a card."""
-    _exactly(number, facts.data.file_count, "Look at the line *data files* of the card.")
+    _require_answer(number, facts.data.file_count, "Look at the line *data files* of the card.")
     return (
         f"{number:,} files for {size(facts.data.size_in_bytes)}: that is this table's problem in "
         "one line."
@@ -79,7 +83,7 @@ def data_file_count(number: object, facts: TableFacts) -> str:
 @exercise
 def within_budget(plan: object, facts: TableFacts, most_bytes: int) -> str:
     """Check that a plan reads at most ``most_bytes`` and saves something."""
-    valid_plan = _plan_for(plan, facts)
+    valid_plan = _valid_plan(plan, facts)
     if not valid_plan.actions:
         raise NotYet(
             "The plan is empty: its budget is too small for a single partition, or it leaves "
@@ -88,13 +92,13 @@ def within_budget(plan: object, facts: TableFacts, most_bytes: int) -> str:
     bytes_read = valid_plan.prediction.bytes_in
     if bytes_read > most_bytes:
         raise NotYet(
-            f"The plan reads {size(bytes_read)}, more than tonight's budget of {size(most_bytes)}; give "
-            "the plan a budget."
+            f"The plan reads {size(bytes_read)}, more than tonight's budget of {size(most_bytes)}; "
+            "give the plan a budget."
         )
     opens_saved = valid_plan.prediction.file_opens_saved
     return (
-        f"The plan reads {size(bytes_read)}, and a scan opens {count(opens_saved, 'fewer file')}. The rest "
-        "can wait until tomorrow night."
+        f"The plan reads {size(bytes_read)}, and a scan opens {count(opens_saved, 'fewer file')}. "
+        "The rest can wait until tomorrow night."
     )
 
 
@@ -123,12 +127,12 @@ def recurring_cause(name: object, findings: Findings) -> str:
 @exercise
 def deleted_row_count(number: object, facts: TableFacts) -> str:
     """Check the number of rows that each full scan reads and drops."""
-    deleted_rows = facts.total(Kind.POSITION_DELETES).record_count
+    position_delete_count = facts.total(Kind.POSITION_DELETES).record_count
     hint = "Each position delete names one such row: add up the position deletes of all partitions."
-    _exactly(number, deleted_rows, hint)
+    _require_answer(number, position_delete_count, hint)
     return (
-        f"{percent(deleted_rows / facts.data.record_count)} of the rows are read and dropped by every "
-        "scan, until a rewrite removes them."
+        f"{percent(position_delete_count / facts.data.record_count)} of the rows are read and "
+        "dropped by every scan, until a rewrite removes them."
     )
 
 
@@ -137,25 +141,28 @@ def partitions_with_deletes(plan: object, facts: TableFacts, least_ratio: float)
     """Check that a plan takes exactly the partitions with at least ``least_ratio`` position deletes
     per row.
     """
-    valid_plan = _plan_for(plan, facts)
-    ratios = delete_ratios(facts)
+    valid_plan = _valid_plan(plan, facts)
+    ratios_by_partition = delete_ratios(facts)
     partitions_to_rewrite = {
-        each for each, ratio in ratios.items() if (ratio.by_records or 0) >= least_ratio
+        partition
+        for partition, ratio in ratios_by_partition.items()
+        if (ratio.by_records or 0) >= least_ratio
     }
     planned_partitions = {p for action in valid_plan.actions for p in action.partitions}
     if unneeded_partitions := planned_partitions - partitions_to_rewrite:
         raise NotYet(
-            f"The plan takes {count(len(planned_partitions), 'partition')}, {len(unneeded_partitions):,} of them with "
-            f"deletes for less than {percent(least_ratio)} of their rows."
+            f"The plan takes {count(len(planned_partitions), 'partition')}, "
+            f"{len(unneeded_partitions):,} of them with deletes for less than "
+            f"{percent(least_ratio)} of their rows."
         )
-    if partitions_to_rewrite - planned_partitions:
+    if missing_partitions := partitions_to_rewrite - planned_partitions:
         raise NotYet(
-            f"The plan leaves out {count(len(partitions_to_rewrite - planned_partitions), 'partition')} with deletes for "
+            f"The plan leaves out {count(len(missing_partitions), 'partition')} with deletes for "
             f"{percent(least_ratio)} of their rows or more."
         )
     return (
-        f"{', '.join(valid_plan.actions[0].partition_names)} is rewritten; the other partitions wait "
-        "until a rewrite is worth it."
+        f"{', '.join(valid_plan.actions[0].partition_names)} is rewritten; the other partitions "
+        "wait until a rewrite is worth it."
     )
 
 
@@ -164,7 +171,7 @@ def work_at_half_the_commits(share: object) -> str:
     """Check the share of the readers' work that is left when an upsert stream commits half as
     often.
     """
-    work_share = _number(share, "work_left")
+    work_share = _valid_number(share, "work_left")
     if not 0 < work_share < 1:
         raise NotYet(
             "Write a share between 0 and 1: how much of the readers' current work is left?"
@@ -191,8 +198,8 @@ def one_partition_dry_run(outcome: object) -> str:
     partition_count = sum(len(action.partitions) for action in outcome.plan.actions)
     if partition_count != 1:
         raise NotYet(
-            f"This would convert {count(partition_count, 'partition')}; give it a where that matches "
-            "only one."
+            f"This would convert {count(partition_count, 'partition')}; give it a where that "
+            "matches only one."
         )
     return (
         "One partition, and nothing has run. On a large table, start like this, check the "
@@ -218,15 +225,15 @@ def retention(retention_setting: object, need_hours: float) -> str:
             "violate it, even if somebody changes the age."
         )
     return (
-        f"{span(age_ms)} and the last {count(snapshot_count, 'snapshot')} stay, and nobody can lower this "
-        "below the need by mistake."
+        f"{span(age_ms)} and the last {count(snapshot_count, 'snapshot')} stay, and nobody can "
+        "lower this below the need by mistake."
     )
 
 
 @exercise
 def live_share(share: object, live_bytes: int, stored_bytes: int) -> str:
     """Check the share of the stored bytes that the current snapshot uses."""
-    stated_share = _number(share, "live")
+    stated_share = _valid_number(share, "live")
     if abs(stated_share - live_bytes / stored_bytes) > 0.01:
         raise NotYet(
             f"It is not {percent(stated_share)}. Divide the bytes of the table's current data "
@@ -245,39 +252,53 @@ def slower_lookup_column(column: object, before: TableFacts, after: TableFacts) 
     """
     if not isinstance(column, str):
         raise NotYet("Write the name of a column into loser, as a string in quotes.")
-    was = before.metrics_sample.column(column)
-    now = after.metrics_sample.column(column)
-    if was is None or now is None or was.stab_share is None or now.stab_share is None:
+    sample_before = before.metrics_sample.column(column)
+    sample_after = after.metrics_sample.column(column)
+    if (
+        sample_before is None
+        or sample_after is None
+        or sample_before.stab_share is None
+        or sample_after.stab_share is None
+    ):
         raise NotYet(f"There is no column {column!r} with bounds in both tables of columns.")
-    message = (
-        f"A lookup of one {column} read {percent(was.stab_share)} of the files before and reads "
-        f"{percent(now.stab_share)} now."
+    shares_sentence = (
+        f"A lookup of one {column} read {percent(sample_before.stab_share)} of the files before "
+        f"and reads {percent(sample_after.stab_share)} now."
     )
-    if now.stab_share < 2 * was.stab_share or now.stab_share < 0.5:
-        raise NotYet(f"{message} Look for a column that reads more files now.")
-    return f"{message} Rows can have only one order, so some queries pay for it."
+    if sample_after.stab_share < 2 * sample_before.stab_share or sample_after.stab_share < 0.5:
+        raise NotYet(f"{shares_sentence} Look for a column that reads more files now.")
+    return f"{shares_sentence} Rows can have only one order, so some queries pay for it."
 
 
 @exercise
 def plan_pays_back(
-    plan: object, everything: Plan, facts: TableFacts, *, least_win: float, most_bytes: float
+    plan: object,
+    complete_plan: Plan,
+    facts: TableFacts,
+    *,
+    least_opens_share: float,
+    most_byte_share: float,
 ) -> str:
     """Check that a plan has most of the savings of a complete rewrite for a part of its bytes; the
     limits are shares.
     """
-    valid_plan = _plan_for(plan, facts)
-    win = valid_plan.prediction.file_opens_saved / everything.prediction.file_opens_saved
-    byte_share = valid_plan.prediction.bytes_in / everything.prediction.bytes_in
-    message = f"The plan saves {percent(win)} of the possible file opens for {percent(byte_share)} of the bytes"
-    if win < least_win:
-        raise NotYet(f"{message}; it should save {percent(least_win)}.")
-    if byte_share > most_bytes:
+    valid_plan = _valid_plan(plan, facts)
+    opens_share = valid_plan.prediction.file_opens_saved / complete_plan.prediction.file_opens_saved
+    byte_share = valid_plan.prediction.bytes_in / complete_plan.prediction.bytes_in
+    savings_sentence = (
+        f"The plan saves {percent(opens_share)} of the possible file opens for "
+        f"{percent(byte_share)} of the bytes"
+    )
+    if opens_share < least_opens_share:
+        raise NotYet(f"{savings_sentence}; it should save {percent(least_opens_share)}.")
+    if byte_share > most_byte_share:
         raise NotYet(
-            f"{message}; it should read at most {percent(most_bytes)}. Leave out well-sized files: "
-            "their rewrite gains nothing."
+            f"{savings_sentence}; it should read at most {percent(most_byte_share)}. Leave out "
+            "well-sized files: their rewrite gains nothing."
         )
     return (
-        f"{message}. The rest would save {percent(max(1 - win, 0))} for {percent(1 - byte_share)}."
+        f"{savings_sentence}. The rest would save {percent(max(1 - opens_share, 0))} for "
+        f"{percent(1 - byte_share)}."
     )
 
 
@@ -286,7 +307,9 @@ def reason_left_alone(reason: object, plan: Plan) -> str:
     """Check the reason why a plan leaves alone files that were just written."""
     if not isinstance(reason, str):
         raise NotYet("Assign the plan's reason to answer: plan.left_alone has the reasons.")
-    if reason not in {skipped.reason for skipped in plan.left_alone if skipped.is_recent}:
+    if reason not in {
+        left_partition.reason for left_partition in plan.left_alone if left_partition.is_recent
+    }:
         raise NotYet(
             f"{reason!r} is not the reason for the partition that was just written; look at "
             "careful.left_alone."
@@ -307,15 +330,18 @@ def writer_is_fixed(facts: TableFacts) -> str:
             "batch."
         )
     newest_commit = facts.history.commits[-1]
-    per_partition = (newest_commit.added_data_files or 0) / (newest_commit.changed_partitions or 1)
-    if per_partition != 1:
+    files_per_partition = (newest_commit.added_data_files or 0) / (
+        newest_commit.changed_partitions or 1
+    )
+    if files_per_partition != 1:
         raise NotYet(
-            f"The newest commit wrote {per_partition:.1f} files into each partition. Write a "
+            f"The newest commit wrote {files_per_partition:.1f} files into each partition. Write a "
             "batch after the ALTER TABLE."
         )
     return (
         f"{count(newest_commit.added_data_files or 0, 'file')} for "
-        f"{count(newest_commit.changed_partitions or 0, 'partition')}: nothing here needs fixing tonight."
+        f"{count(newest_commit.changed_partitions or 0, 'partition')}: nothing here needs fixing "
+        "tonight."
     )
 
 
@@ -325,11 +351,11 @@ def files_a_day(number: object, interval_minutes: int) -> str:
     ``interval_minutes``.
     """
     hint = "How often does it commit in 24 hours, and how many files does each commit write?"
-    _exactly(number, 24 * 60 // interval_minutes, hint)
+    _require_answer(number, 24 * 60 // interval_minutes, hint)
     return "No distribution mode changes that: only a longer interval makes fewer commits."
 
 
-def _number(answer: object, name: str) -> Any:
+def _valid_number(answer: object, name: str) -> Any:
     if isinstance(answer, bool) or not isinstance(answer, Real):
         raise NotYet(f"Write a number into {name} in the cell above, and run both cells again.")
     if float(answer) < 0:
@@ -337,12 +363,12 @@ def _number(answer: object, name: str) -> Any:
     return answer
 
 
-def _exactly(answer: object, right_answer: int, hint: str) -> None:
-    if _number(answer, "answer") != right_answer:
+def _require_answer(answer: object, right_answer: int, hint: str) -> None:
+    if _valid_number(answer, "answer") != right_answer:
         raise NotYet(f"It is not {answer:,}. {hint}")
 
 
-def _plan_for(plan: object, facts: TableFacts) -> Plan:
+def _valid_plan(plan: object, facts: TableFacts) -> Plan:
     if not isinstance(plan, Plan):
         raise NotYet(
             "Make a plan with lake.plan(facts, findings, …) in the cell above, and run both cells "

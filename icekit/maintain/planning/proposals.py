@@ -383,7 +383,7 @@ def _compaction_proposals(
                 compaction_plan,
                 "--trial",
                 case.command_options,
-                shlex.join(policy.words(CompactionPolicy)),
+                shlex.join(policy.option_words(CompactionPolicy)),
             ),
             file_opens_saved=opens_saved,
             delete_rows_gone=savings.delete_rows_gone,

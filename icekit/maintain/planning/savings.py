@@ -78,7 +78,9 @@ def current_selection(
     leave alone.
     """
     # The facts know which partitions are recent only for the default time, and no past speed.
-    policy = (policy or CompactionPolicy()).replaced(leave_alone_minutes=None, budget_minutes=None)
+    policy = (policy or CompactionPolicy()).with_values(
+        leave_alone_minutes=None, budget_minutes=None
+    )
     return select(facts, findings, policy, thresholds or Thresholds(), recent=facts.recent)
 
 

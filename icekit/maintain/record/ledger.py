@@ -76,8 +76,8 @@ class Ledger(SqliteFile):
     written to is empty, and reading it creates nothing.
     """
 
-    APPLICATION = 0x69636564  # "iced"
-    SCHEMA = 5
+    APPLICATION_ID = 0x69636564  # "iced"
+    SCHEMA_VERSION = 5
     IS_WAL = True
     # The file names tables and contains their SQL: only this user may read it.
     FOLDER_MODE = 0o700
@@ -303,12 +303,12 @@ class Ledger(SqliteFile):
         )
         return tuple(from_json(record_type, record_json) for (record_json,) in document_rows)
 
-    def create(self, db: sqlite3.Connection) -> None:
+    def create_tables(self, db: sqlite3.Connection) -> None:
         """Create the tables."""
         for statement in _TABLES:
             db.execute(statement)
 
-    def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> LedgerUnusable:  # noqa: ARG002
+    def unusable_error(self, error: sqlite3.Error | OSError, *, is_writing: bool) -> LedgerUnusable:  # noqa: ARG002
         """Why the ledger cannot be used."""
         path = self.path
         message = scrub(str(error))
@@ -352,6 +352,6 @@ def _begins_like_ledger(path: Path) -> bool:
         header_bytes = file.read(72)
         return (
             header_bytes.startswith(b"SQLite format 3\0")
-            and int.from_bytes(header_bytes[68:72], "big") == Ledger.APPLICATION
+            and int.from_bytes(header_bytes[68:72], "big") == Ledger.APPLICATION_ID
         )
     return False

@@ -498,7 +498,7 @@ class OrphanGuard(_Removal):
 
     def _list(self) -> DataFrame:
         action = self.action
-        statement = sql.call(
+        statement = sql.call_sql(
             action.catalog,
             "remove_orphan_files",
             table=display_name(action.table),

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from icekit.common import frozen
-from icekit.common.sql import Identifier, call, display_name, identifier
+from icekit.common.sql import Identifier, call_sql, display_name, identifier
 from icekit.common.units import count
 from icekit.engine.bridge import elements, java_object, load_latest_table
 from icekit.health.facts.head import Head
@@ -82,7 +82,7 @@ def way_back(
     commit = snapshots_by_id(table_head.metadata).get(snapshot_id) or {}
     sentences = []
     if (parent_id := commit.get("parent-snapshot-id")) is not None:
-        statement = call(
+        statement = call_sql(
             lake.name, "rollback_to_snapshot", table=display_name(table), snapshot_id=parent_id
         )
         if branch:

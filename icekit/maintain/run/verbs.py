@@ -119,10 +119,10 @@ def resume(
         )
     if plan.converts:
         # Clones that the killed run left next to the table.
-        from icekit.sandbox.scratch import remove_stale, stale_clones
+        from icekit.sandbox.scratch import remove_stale_clones, stale_clones
 
         with contextlib.suppress(IcekitError):
-            remove_stale(lake, stale_clones(lake, name))
+            remove_stale_clones(lake, stale_clones(lake, name))
     from icekit.maintain.run.checkpointed import CheckpointedRun
 
     checkpointed = CheckpointedRun(lake, limits or Limits(), stop or Stop(), progress, plan, book)

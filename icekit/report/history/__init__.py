@@ -1,1 +1,3 @@
-"""The health of tables over time: stored in a SQLite file, read back in bounded amounts, and compared."""
+"""The health of tables over time: stored in a SQLite file, read back in bounded amounts, and
+compared.
+"""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Health:
+class HealthRecord:
     """One table at one run; the key is ``run_id`` and ``table_name``.
 
     Each field is a column of the file (:data:`COLUMNS`).
@@ -50,20 +50,24 @@ class Health:
         return asdict(self) | {"findings": json.dumps(self.findings)}
 
     @classmethod
-    def from_columns(cls, columns: Mapping[str, Any]) -> Health:
+    def from_columns(cls, columns: Mapping[str, Any]) -> HealthRecord:
         """Read a stored record."""
         findings = tuple((name, severity) for name, severity in json.loads(columns["findings"]))
         return cls(**{f.name: columns[f.name] for f in fields(cls)} | {"findings": findings})
 
 
 #: Every stored column with its type (int or str).
-COLUMNS: Mapping[str, type] = {f.name: int if "int" in str(f.type) else str for f in fields(Health)}
+COLUMNS: Mapping[str, type] = {
+    f.name: int if "int" in str(f.type) else str for f in fields(HealthRecord)
+}
 
 
-def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str) -> Health:
+def health_record(
+    facts: TableFacts, findings: Findings, savings: Savings, run_id: str
+) -> HealthRecord:
     """The record of a table; its size does not grow with files or partitions."""
     delete_totals = [facts.total(kind) for kind in DELETE_KINDS]
-    return Health(
+    return HealthRecord(
         run_id=run_id,
         table_name=facts.name,
         observed_at_ms=facts.collected_at_ms,
@@ -75,8 +79,8 @@ def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str)
         data_files=facts.data.file_count,
         data_bytes=facts.data.size_in_bytes,
         data_records=facts.data.record_count,
-        delete_files=sum(each.file_count for each in delete_totals),
-        delete_records=sum(each.record_count for each in delete_totals),
+        delete_files=sum(kind_total.file_count for kind_total in delete_totals),
+        delete_records=sum(kind_total.record_count for kind_total in delete_totals),
         target_file_bytes=facts.target_bytes,
         undersized_manifests=facts.manifests.undersized_count,
         snapshots=facts.history.snapshot_count,
@@ -88,12 +92,14 @@ def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str)
 LAST = 30
 
 
-def newest_by_table(records: Iterable[Health]) -> dict[str, list[Health]]:
+def newest_by_table(records: Iterable[HealthRecord]) -> dict[str, list[HealthRecord]]:
     """The newest :data:`LAST` records of each table, oldest first."""
-    runs_by_table: dict[str, list[Health]] = {}
+    records_by_table: dict[str, list[HealthRecord]] = {}
     for record in sorted(records, key=lambda record: record.observed_at_ms):
-        runs_by_table.setdefault(record.table_name, []).append(record)
-    return {name: runs[-LAST:] for name, runs in runs_by_table.items()}
+        records_by_table.setdefault(record.table_name, []).append(record)
+    return {
+        table_name: table_records[-LAST:] for table_name, table_records in records_by_table.items()
+    }
 
 
 class HistoryFile(SqliteFile):
@@ -101,13 +107,13 @@ class HistoryFile(SqliteFile):
     :class:`~icekit.common.errors.HistoryUnusable` if the file cannot be read or written.
     """
 
-    APPLICATION = 0x69636568  # "iceh"
-    SCHEMA = 2
+    APPLICATION_ID = 0x69636568  # "iceh"
+    SCHEMA_VERSION = 2
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def append(self, records: Sequence[Health]) -> int:
+    def append(self, records: Sequence[HealthRecord]) -> int:
         """Append the records whose run and table are not stored yet, in one transaction; returns
         their number.
         """
@@ -115,7 +121,7 @@ class HistoryFile(SqliteFile):
         rows = [record.as_columns() for record in records]
         return self.write(lambda db: db.executemany(insert_sql, rows).rowcount) if rows else 0
 
-    def newest_runs(self, tables: Sequence[str]) -> Mapping[str, Sequence[Health]]:
+    def newest_runs(self, tables: Sequence[str]) -> Mapping[str, Sequence[HealthRecord]]:
         """The newest runs of each table, oldest first, at most :data:`LAST` of each; without tables
         that have no runs.
         """
@@ -124,25 +130,30 @@ class HistoryFile(SqliteFile):
             "AS newest FROM health WHERE table_name IN (SELECT value FROM json_each(?))"
         )
 
-        def read_runs(db: sqlite3.Connection) -> dict[str, list[Health]]:
+        def read_runs(db: sqlite3.Connection) -> dict[str, list[HealthRecord]]:
             db.row_factory = sqlite3.Row
             rows = db.execute(
                 f"SELECT * FROM ({ranked_sql}) WHERE newest <= ?", (json.dumps(list(tables)), LAST)
             )
-            return newest_by_table(map(Health.from_columns, rows))
+            return newest_by_table(map(HealthRecord.from_columns, rows))
 
         return self.read(read_runs, {})
 
-    def create(self, db: sqlite3.Connection) -> None:
+    def create_tables(self, db: sqlite3.Connection) -> None:
         """Create the table."""
         sql_types = {int: "INTEGER", str: "TEXT"}
-        columns_sql = ", ".join(f"{name} {sql_types[kind]}" for name, kind in COLUMNS.items())
+        columns_sql = ", ".join(
+            f"{name} {sql_types[column_type]}" for name, column_type in COLUMNS.items()
+        )
         db.execute(f"CREATE TABLE health ({columns_sql}, PRIMARY KEY (table_name, run_id))")
         db.execute("CREATE INDEX health_over_time ON health (table_name, observed_at_ms)")
 
-    def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> HistoryUnusable:
+    def unusable_error(
+        self, error: sqlite3.Error | OSError, *, is_writing: bool
+    ) -> HistoryUnusable:
         """The error for a history that cannot be used."""
-        action = "written" if writing else "read"
+        action_text = "written" if is_writing else "read"
         return HistoryUnusable(
-            f"The history {self.path} cannot be {action}: {error}; give another file with --history."
+            f"The history {self.path} cannot be {action_text}: {error}; give another file with "
+            "--history."
         )

@@ -35,8 +35,8 @@ from icekit.maintain.record.results import Actual
 from icekit.maintain.run.blocked import clearing, holding, plan_of
 from icekit.maintain.run.trial import try_plan
 from icekit.maintain.run.verbs import interrupted, new_run_id, resume, run
-from icekit.report.observing import FactsCache
-from icekit.report.result import Row, failure
+from icekit.report.facts_cache import FactsCache
+from icekit.report.result import ReportRow, status_and_error
 from icekit.report.schedule.policy import Rule, SchedulePolicy, limited_to
 from icekit.report.schedule.result import (
     PassResult,
@@ -182,7 +182,7 @@ class _Pass:
         policy = rule.compact.settings if rule.compact else CompactionPolicy()
         policy_findings = findings_of(policy, facts, findings, rule.thresholds)
         savings = savings_of(facts, policy_findings, rule.thresholds, policy)
-        table.judge(Row(table.table, findings.status, savings=savings), rule.fail_on)
+        table.judge(ReportRow(table.table, findings.status, savings=savings), rule.fail_on)
 
     def _work_on(self, table: TableResult) -> None:
         if not table.health:
@@ -205,7 +205,7 @@ class _Pass:
             tables_by_name = {table.table: table for table in tables if table.rule == rule.name}
             if not tables_by_name:
                 continue
-            options = rule.report_options.replaced(
+            options = rule.report_options.with_values(
                 tables=tuple(tables_by_name),
                 output=str(self.policy.output / rule.name),
                 **self.policy.only("catalog", "history"),
@@ -248,7 +248,7 @@ class _Pass:
             yield
         except Exception as problem:
             self.ending.check()
-            status, outside_error = failure(problem)
+            status, outside_error = status_and_error(problem)
             note_failure(status, why(outside_error or problem))
             self.say(f"{table.table}: {status}: {outside_error or trace(problem)}")
 
@@ -402,4 +402,6 @@ class _Pass:
         changed since.
         """
         options = self.rules[table.rule].report_options
-        return self.facts_cache.observed(self.lake, parse_identifier(table.table), options)
+        return self.facts_cache.facts_and_findings(
+            self.lake, parse_identifier(table.table), options
+        )

@@ -16,12 +16,12 @@ from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.commands.observe import ReportOptions, ReportSection
 from icekit.common.commands.shared import FailOptions, ProofOptions
 from icekit.common.errors import ParameterError, require_known
-from icekit.common.options import Settings, listed, setting
+from icekit.common.options import Settings, read_texts, setting
 from icekit.common.parsing import budget_limits
 from icekit.common.sql import pattern_levels
 from icekit.health.diagnose.findings import Thresholds
 from icekit.maintain.run.options import CommandOptions, read_options
-from icekit.report.result import check
+from icekit.report.result import checked_thresholds
 
 
 @frozen
@@ -91,7 +91,7 @@ def _budget(value: Any) -> dict[str, float]:
 def _patterns(value: Any) -> tuple[str, ...]:
     if not value:
         raise ParameterError("It is missing or empty; give tables, such as db.*.")
-    patterns = (value,) if isinstance(value, str) else listed(value)
+    patterns = (value,) if isinstance(value, str) else read_texts(value)
     for pattern in patterns:
         pattern_levels(pattern)
     return patterns
@@ -114,7 +114,7 @@ def command_options(settings: Settings) -> Any:
     settings; raises :class:`~icekit.common.errors.ParameterError`.
     """
     if isinstance(settings, ReportSection):
-        check(settings)
+        checked_thresholds(settings)
     return read_options(settings) if isinstance(settings, ProofOptions) else settings
 
 
@@ -180,7 +180,7 @@ class SchedulePolicy(Settings):
             for name, path in self.only("ledger", "history").items()
             if path
         }
-        return self.replaced(output=folder / self.output.expanduser(), **paths)
+        return self.with_values(output=folder / self.output.expanduser(), **paths)
 
 
 def limited_to(policy: CompactionPolicy, budget: Mapping[str, float]) -> CompactionPolicy:
@@ -189,4 +189,4 @@ def limited_to(policy: CompactionPolicy, budget: Mapping[str, float]) -> Compact
     for name, rest in budget.items():
         limit = getattr(policy, name)
         limits[name] = int(rest if limit is None else min(limit, rest))
-    return policy.replaced(**limits)
+    return policy.with_values(**limits)

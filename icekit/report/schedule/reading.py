@@ -12,7 +12,7 @@ from icekit.common.commands.schedule import SECTIONS
 from icekit.common.errors import IcekitError, ParameterError, require_known
 from icekit.common.files import bounded_text
 from icekit.common.options import Settings
-from icekit.common.secrets import unquoted_yaml
+from icekit.common.secrets import without_yaml_quotes
 from icekit.common.units import count
 from icekit.report.schedule.policy import Rule, SchedulePolicy, command_options
 
@@ -108,7 +108,7 @@ class _Reader:
         values: dict[str, Any] = {**defaults}
         for key, value in mapping.items():
             try:
-                require_known(key, kind.declared, "parameter")
+                require_known(key, kind.declarations, "parameter")
             except ParameterError as problem:
                 self.note(mapping.lines[key], f"{path}.{key}", str(problem))
                 continue
@@ -165,7 +165,7 @@ def parse_policy(text: str, path: Path) -> SchedulePolicy:
         reader.note(1, "", "it is nested too deeply to be read")
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
-        message = unquoted_yaml(problem.problem or problem.context or "")
+        message = without_yaml_quotes(problem.problem or problem.context or "")
         reader.note(mark.line + 1 if mark else 1, "", f"it cannot be read: {message}")
     except yaml.reader.ReaderError as problem:
         line = text.count("\n", 0, problem.position) + 1

@@ -14,7 +14,7 @@ from icekit.common.saving import versions
 from icekit.common.units import size, span
 from icekit.maintain.plan import Plan
 from icekit.maintain.run.outcome import Outcome
-from icekit.report.result import JUDGED, Row, exit_status
+from icekit.report.result import JUDGED, ReportRow, worst_exit_status
 
 #: Incremented when a field of ``pass.json`` changes its meaning or is removed; added fields do not
 # count.
@@ -81,7 +81,7 @@ class TableResult:
     saved: int = 0
     steps: list[Step] = field(default_factory=list)
 
-    def judge(self, row: Row, fail_on: str) -> None:
+    def judge(self, row: ReportRow, fail_on: str) -> None:
         """Note the newest report, and whether it fails a gate."""
         self.health = row.status if row.status in JUDGED else ""
         self.saved = row.savings.saved_bytes if row.savings else 0
@@ -138,7 +138,9 @@ class PassResult:
         self.interrupted = interrupted
         # What the window or the budget stopped goes on in the next pass.
         statuses = {table.status for table in self.tables} - {Status.STOPPED}
-        self.exit_status = EXIT_STOPPED if interrupted else exit_status(statuses, self.problems)
+        self.exit_status = (
+            EXIT_STOPPED if interrupted else worst_exit_status(statuses, self.problems)
+        )
 
     def __str__(self) -> str:
         counts = Counter(table.status for table in self.tables)

@@ -103,7 +103,7 @@ def resolved_snapshot(
     """
     with contextlib.ExitStack() as stack:
         changed = partial(_with_schema_of, snapshot_id=snapshot_id, field_ids=field_ids)
-        copy = stack.enter_context(clone(lake, table, snapshot_id, changed=changed))
+        copy = stack.enter_context(clone(lake, table, snapshot_id, change_metadata=changed))
         name = lake.sql_name(copy.table)
         try:
             inputs = find(lake.spark, remaining(lake.spark, name))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from icekit.common import frozen
 from icekit.common.errors import MetadataUnreadable, ReadersDisagree
-from icekit.common.sql import Identifier, call, display_name, identifier
+from icekit.common.sql import Identifier, call_sql, display_name, identifier
 from icekit.common.units import count
 from icekit.engine.bridge import iceberg_version, temporary_settings
 from icekit.engine.cluster import CACHE_KEYS
@@ -163,7 +163,7 @@ def _compare(reader: Reader, parent: Json, commit: Json) -> CommitProof:
         mismatches = _differences(grouped[0], grouped[1], fields) or [
             Mismatch("whole table", before[()], after[()])
         ]
-    rollback = call(
+    rollback = call_sql(
         reader.lake.name,
         "rollback_to_snapshot",
         table=display_name(reader.table),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from icekit.common import frozen
-from icekit.common.units import count, printable
+from icekit.common.units import count, printable_text
 from icekit.rows.proof.fingerprint import Fingerprint
 
 #: The mode of a proof that was made before the commits; see :class:`CheckedRows`.
@@ -30,7 +30,7 @@ class Mismatch:
 
     def __str__(self) -> str:
         gained = self.after.row_count - self.before.row_count
-        name = printable(self.partition)
+        name = printable_text(self.partition)
         if gained:
             what = "too many" if gained > 0 else "missing"
             counts = f"{self.before.row_count:,} before, {self.after.row_count:,} after"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common.sql import identifier
 from icekit.common.units import count
-from icekit.common.waiting import DeadlineExceeded, within
+from icekit.common.waiting import DeadlineExceeded, run_within
 from icekit.engine.bridge import elements
 from icekit.engine.causes import java_classes
 from icekit.iceberg.metadata import columns, schema_of
@@ -309,7 +309,7 @@ def _observed(observation: Observation) -> Mapping[str, Any]:
     them.
     """
     try:
-        return within(_OBSERVED_SECONDS, lambda: observation.get)
+        return run_within(_OBSERVED_SECONDS, lambda: observation.get)
     except DeadlineExceeded:
         raise RowsDiffer(
             f"Spark did not report within {_OBSERVED_SECONDS} s what it wrote, so these files "

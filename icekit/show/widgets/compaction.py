@@ -68,7 +68,7 @@ class CompactionExplorer(Explorer):
 
     def _choose(self, option_name: str, value_change: Any) -> None:
         """Take a choice, or say what is wrong with it, and keep the last one."""
-        policy_values = self.policy.only(*CompactionPolicy.declared) | {
+        policy_values = self.policy.only(*CompactionPolicy.declarations) | {
             option_name: value_change.new.strip()
         }
         try:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from icekit.common import html
-from icekit.common.errors import require
+from icekit.common.errors import require_library
 from icekit.engine.lake import Lake
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Thresholds
@@ -15,7 +15,7 @@ from icekit.health.facts.model import TableFacts
 
 def toolkit() -> Any:
     """The library of the controls, which comes with the extra ``notebook``."""
-    require("ipywidgets", "A control")
+    require_library("ipywidgets", "A control")
     import ipywidgets
 
     return ipywidgets
@@ -88,7 +88,7 @@ def note(sentence: str, note_kind: str = "") -> str:
     """
     css_class = f"finding {note_kind}" if note_kind else ""
     return html.framed(
-        f'<div class="{css_class}" role="log" aria-live="polite">{html.prose(sentence)}</div>'
+        f'<div class="{css_class}" role="log" aria-live="polite">{html.escaped_sentence(sentence)}</div>'
     )
 
 

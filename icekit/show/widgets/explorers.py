@@ -17,7 +17,7 @@ from icekit.health import observe
 from icekit.health.diagnose.findings import Thresholds, findings_html
 from icekit.health.facts.model import TableFacts
 from icekit.maintain.planning.savings import savings_of, savings_sentences
-from icekit.report.history.store import HistoryFile, health
+from icekit.report.history.store import HistoryFile, health_record
 from icekit.report.history.trend import runs_since_creation
 from icekit.show import charts
 from icekit.show.card import card_html, named_fact_sentences, size_bars
@@ -310,7 +310,7 @@ def trend(view: View, history: str = "") -> Following:
     """
 
     def draw(facts: TableFacts, thresholds: Thresholds) -> Any:
-        latest_run = health(
+        latest_run = health_record(
             facts, view.findings, savings_of(facts, view.findings, thresholds), "now"
         )
         earlier_runs = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from icekit.common import frozen
 from icekit.common.errors import ParameterError, StatementRefused
-from icekit.common.sql import reset_session, set_session, transform_sql
+from icekit.common.sql import reset_session_sql, set_session_sql, transform_sql
 from icekit.common.units import count, size
 from icekit.common.view import BYTES, COUNT, SECONDS
 from icekit.engine.bridge import temporary_settings
@@ -100,8 +100,10 @@ def partitioned_join_change(
         "used",
         f"With {count(len(session_settings), 'session setting')}, Spark joins the target's "
         "partitions as they are stored, without a shuffle.",
-        tuple(set_session(key, setting_value) for key, setting_value in session_settings.items()),
-        tuple(set_session(k, v) if v else reset_session(k) for k, v in values_before),
+        tuple(
+            set_session_sql(key, setting_value) for key, setting_value in session_settings.items()
+        ),
+        tuple(set_session_sql(k, v) if v else reset_session_sql(k) for k, v in values_before),
         side_effect="each task holds an entire partition, so partitions must fit into a task, and "
         "there are at most as many tasks as partitions",
     )

@@ -13,7 +13,7 @@ from icekit.health.facts.retention import Retention
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.partition import Partition
 from icekit.learn.lessons import check
-from icekit.learn.lessons.check import Checked
+from icekit.learn.lessons.check import ExerciseResult
 from icekit.maintain.action import Action
 from icekit.maintain.plan import Plan, Skipped, SkipReason
 from icekit.maintain.prediction import Prediction
@@ -80,8 +80,10 @@ def written(mode: str, files: int, partitions: int = 1) -> TableFacts:
     )
 
 
-def pays_back(answer: Any) -> Checked:
-    return check.plan_pays_back(answer, EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4)
+def pays_back(answer: Any) -> ExerciseResult:
+    return check.plan_pays_back(
+        answer, EVERYTHING, SMALL, least_opens_share=0.9, most_byte_share=0.4
+    )
 
 
 EVERYTHING = plan(ONE, OTHER, size=10 * MIB, saved=100)
@@ -95,7 +97,7 @@ FINDINGS = diagnose(
 
 #: The check of an answer, an answer that is right (exactly at its limit, where there is one), and
 # wrong ones.
-CASES: dict[str, tuple[Callable[[Any], Checked], Any, list[Any]]] = {
+CASES: dict[str, tuple[Callable[[Any], ExerciseResult], Any, list[Any]]] = {
     "guess": (lambda a: check.guess(a, "data files"), 0, ["5", True, -1]),
     "read off": (lambda a: check.data_file_count(a, SMALL), 300, [3]),
     "budget": (
@@ -181,6 +183,6 @@ def test_what_the_plan_leaves_does_not_come_out_below_nothing() -> None:
 def test_what_is_said_is_escaped(golden: Golden) -> None:
     golden(
         "lessons/check.html",
-        "".join(Checked(is_done, "So it is.")._repr_html_() for is_done in (True, False)),
+        "".join(ExerciseResult(is_done, "So it is.")._repr_html_() for is_done in (True, False)),
     )
-    assert "<b>" not in Checked(False, "<b>")._repr_html_()
+    assert "<b>" not in ExerciseResult(False, "<b>")._repr_html_()

@@ -14,7 +14,12 @@ from tests.golden import Golden
 SLOW = QueryCost(1.5, (1.4, 1.5, 9.0), 0.2, 112, 0, 24, 800 * 1024, ("(1,)",))
 FOLDER = FolderSize(1, 10, 2, 7)
 QUICK = replace(
-    SLOW, seconds=0.25, runs=(0.2, 0.25, 0.3), planning_seconds=0.02, data_files=5, manifests=30
+    SLOW,
+    seconds=0.25,
+    run_seconds=(0.2, 0.25, 0.3),
+    planning_seconds=0.02,
+    data_files=5,
+    manifests=30,
 )
 
 

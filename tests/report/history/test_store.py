@@ -12,16 +12,16 @@ import pytest
 from icekit import diagnose
 from icekit.common.errors import HistoryUnusable
 from icekit.maintain.planning.savings import savings_of
-from icekit.report.history.store import Health, HistoryFile, health
+from icekit.report.history.store import HealthRecord, HistoryFile, health_record
 from tests.factories import NOW_MS, file_group, table_facts
 
 DAY = 86_400_000
 
 
-def record(day: int = 0, table: str = "db.events", **changes: Any) -> Health:
+def record(day: int = 0, table: str = "db.events", **changes: Any) -> HealthRecord:
     facts = table_facts(groups=(file_group(1024, 2048),), table=tuple(table.split(".")))
     found = diagnose(facts)
-    made = health(facts, found, savings_of(facts, found), f"run{day:03d}")
+    made = health_record(facts, found, savings_of(facts, found), f"run{day:03d}")
     return dataclasses.replace(made, observed_at_ms=NOW_MS - (400 - day) * DAY, **changes)
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icekit import Thresholds
-from icekit.report.history.store import Health
+from icekit.report.history.store import HealthRecord
 from icekit.report.history.trend import (
-    Comparison,
+    RunComparison,
     Trend,
     compare,
     points_since_reset,
@@ -24,10 +24,10 @@ from icekit.show import charts
 DAY = 86_400_000
 
 
-def run(day: float, **figures: Any) -> Health:
+def run(day: float, **figures: Any) -> HealthRecord:
     """A run of a table on some day; its target is 1 MiB."""
     made = {
-        **dict.fromkeys((field.name for field in dataclasses.fields(Health)), 0),
+        **dict.fromkeys((field.name for field in dataclasses.fields(HealthRecord)), 0),
         "run_id": f"run{day}",
         "table_name": "db.t",
         "observed_at_ms": round(day * DAY),
@@ -39,7 +39,7 @@ def run(day: float, **figures: Any) -> Health:
         "data_bytes": 10 * 2**20,
         **figures,
     }
-    return Health(**made)
+    return HealthRecord(**made)
 
 
 #: 55 on the ninth day and five a day: nine days to a hundred.
@@ -47,7 +47,7 @@ RISING = [run(d, snapshots=10 + 5 * d) for d in range(10)]
 ABOUT_NINE_DAYS = "snapshots: 55, about 9 days until 100"
 
 
-def trend(runs: list[Health], **limits: float) -> Trend:
+def trend(runs: list[HealthRecord], **limits: float) -> Trend:
     found = compare(runs, Thresholds().with_changes(**limits)).trend
     assert found is not None
     return found
@@ -96,12 +96,12 @@ def test_too_few_runs_and_figures_that_stand_still_have_no_trend(
     ],
 )
 def test_the_days_until_a_threshold_are_those_of_the_line(
-    runs: list[Health], per_day: float, days: float, told: str
+    runs: list[HealthRecord], per_day: float, days: float, told: str
 ) -> None:
     found = trend(runs)
 
-    assert found.per_day == pytest.approx(per_day)
-    assert found.days == pytest.approx(days)
+    assert found.change_per_day == pytest.approx(per_day)
+    assert found.days_to_threshold == pytest.approx(days)
     assert str(found) == told
 
 
@@ -128,7 +128,7 @@ def test_a_threshold_that_was_met_recedes_or_is_more_than_a_year_away_has_no_tre
 def test_only_the_runs_since_the_last_maintenance_are_judged() -> None:
     saw = [run(d, snapshots=10 + 8 * (d % 10)) for d in range(18)]
 
-    assert trend(saw).per_day == pytest.approx(8)
+    assert trend(saw).change_per_day == pytest.approx(8)
     assert compare(saw[:12]).trend is None, "two runs since it was fixed"
 
 
@@ -142,7 +142,7 @@ def test_a_share_is_judged_by_the_runs_in_which_the_table_had_rows() -> None:
     empty = [run(d, data_records=0) for d in range(5)]
 
     assert trend(empty + newer) == trend(newer)
-    assert compare([empty[0], run(1, delete_records=900)]) == Comparison()
+    assert compare([empty[0], run(1, delete_records=900)]) == RunComparison()
 
 
 def test_a_table_created_again_under_its_old_name_begins_a_new_history() -> None:
@@ -150,7 +150,7 @@ def test_a_table_created_again_under_its_old_name_begins_a_new_history() -> None
     new = run(5, table_uuid="new", findings=(("small_files", "critical"),))
 
     assert runs_since_creation([*old, new]) == [new]
-    assert compare([*old, new]) == compare([]) == Comparison()
+    assert compare([*old, new]) == compare([]) == RunComparison()
 
 
 def test_what_changed_is_a_finding_that_came_went_or_changed_and_a_threshold_that_was_crossed() -> (
@@ -170,7 +170,7 @@ def test_what_changed_is_a_finding_that_came_went_or_changed_and_a_threshold_tha
     assert found.better == ("wide is now info", "equality deletes is gone")
     assert str(found) == f"worse: {', '.join(found.worse)}; better: {', '.join(found.better)}"
     assert "snapshots: 100 → 99" in compare([now, before]).better
-    assert compare([now, now]) == Comparison()
+    assert compare([now, now]) == RunComparison()
 
 
 def test_a_table_without_earlier_runs_has_a_sentence_and_no_chart() -> None:
@@ -194,7 +194,7 @@ def test_a_table_without_earlier_runs_has_a_sentence_and_no_chart() -> None:
     ],
 )
 def test_the_chart_draws_the_runs_the_threshold_and_the_way_to_it(
-    runs: list[Health], labels: list[str], sentence: str
+    runs: list[HealthRecord], labels: list[str], sentence: str
 ) -> None:
     chart = charts.trend("db.t", runs)
 
@@ -230,8 +230,17 @@ def test_a_trend_is_of_numbers_or_absent_whatever_the_history_holds(
 
     found = compare(runs)
     if found.trend:
-        assert all(map(math.isfinite, (found.trend.now, found.trend.per_day, found.trend.days)))
-        assert 0 <= found.trend.days <= 365
+        assert all(
+            map(
+                math.isfinite,
+                (
+                    found.trend.newest_value,
+                    found.trend.change_per_day,
+                    found.trend.days_to_threshold,
+                ),
+            )
+        )
+        assert 0 <= found.trend.days_to_threshold <= 365
     assert not {"nan", "inf", "none"} & set(str(found).lower().replace(",", "").split())
 
 

@@ -11,7 +11,7 @@ from icekit.engine.interrupting import Ending
 from icekit.maintain.action import Action
 from icekit.maintain.plan import Plan
 from icekit.maintain.prediction import Prediction
-from icekit.report.observing import FactsCache
+from icekit.report.facts_cache import FactsCache
 from icekit.report.schedule.one_pass import _Pass
 from icekit.report.schedule.policy import SchedulePolicy
 from icekit.report.schedule.reading import parse_policy

@@ -38,11 +38,11 @@ def test_the_example_is_a_policy_and_has_every_key() -> None:
         "events",
         "others",
     ]
-    optional = {*CompactPolicy.declared, "where", "batch_bytes", "storage", "writer_keys"}
+    optional = {*CompactPolicy.declarations, "where", "batch_bytes", "storage", "writer_keys"}
     optional -= {"budget"}
     for key in (
-        {*SchedulePolicy.declared, *Rule.declared}
-        | {name for section in SECTIONS.values() for name in section.declared}
+        {*SchedulePolicy.declarations, *Rule.declarations}
+        | {name for section in SECTIONS.values() for name in section.declarations}
     ) - optional:
         assert f"{key}:" in example(), key
 
@@ -51,7 +51,7 @@ def test_the_page_on_policies_has_every_option_of_a_section() -> None:
     page = (Path(__file__).parents[3] / "docs" / "schedule.md").read_text()
     for name, section in SECTIONS.items():
         [row] = [line for line in page.splitlines() if line.startswith(f"| `{name}`")]
-        assert set(re.findall(r"`(\w+)`", row)) == {name, *section.declared}
+        assert set(re.findall(r"`(\w+)`", row)) == {name, *section.declarations}
 
 
 def test_every_error_is_told_at_once_with_its_line_and_the_nearest_key(golden: Golden) -> None:

@@ -135,7 +135,7 @@ def test_the_dag_is_python_that_names_this_installation(file: Path) -> None:
         if isinstance(key, ast.Constant)
     }
     assert {"catalog", "table", "output"} <= asked & {
-        *NOTEBOOKS[Path(values["NOTEBOOK"]).stem].declared
+        *NOTEBOOKS[Path(values["NOTEBOOK"]).stem].declarations
     }
 
 

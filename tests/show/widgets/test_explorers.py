@@ -18,7 +18,7 @@ from icekit.health import observe
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.model import TableFacts
 from icekit.maintain.planning.savings import savings_of
-from icekit.report.history.store import HistoryFile, health
+from icekit.report.history.store import HistoryFile, health_record
 from icekit.show import charts, tables, widgets
 from icekit.show.chart import Chart
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, Explorer, are_widgets_on
@@ -238,7 +238,7 @@ def test_a_snapshot_of_a_table_can_be_chosen(view: widgets.View) -> None:
 
 def test_the_trend_follows_the_table_and_the_thresholds(view: widgets.View, tmp_path: Path) -> None:
     history = tmp_path / "history.db"
-    last = health(view.facts, view.findings, savings_of(view.facts, view.findings), "r1")
+    last = health_record(view.facts, view.findings, savings_of(view.facts, view.findings), "r1")
     HistoryFile(history).append([replace(last, observed_at_ms=1_000, snapshots=7)])
     drawn = shown(widgets.trend(view, str(history)))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.common.sql import set_session
+from icekit.common.sql import set_session_sql
 from icekit.engine.bridge import temporary_settings
 from icekit.engine.lake import session_in_catalog
 from icekit.tune.merge.engine import merge_plan
@@ -55,7 +55,7 @@ def test_the_settings_are_those_without_which_the_target_is_shuffled(
 
     assert review.plan.is_target_shuffled
     assert joined.is_change
-    assert set(joined.sql) == {set_session(key, value) for key, value in settings}
+    assert set(joined.sql) == {set_session_sql(key, value) for key, value in settings}
     with session_in_catalog(lake) as spark:
         for left_out in settings:
             with temporary_settings(spark, dict(settings - {left_out})):
@@ -80,7 +80,7 @@ def test_the_settings_leave_the_same_rows(
     with temporary_settings(lake.spark, dict({PRESERVE, COMPATIBLE})):
         after = target.after(sql)
 
-    assert set(joined.sql) == {set_session(*PRESERVE), set_session(*COMPATIBLE)}
+    assert set(joined.sql) == {set_session_sql(*PRESERVE), set_session_sql(*COMPATIBLE)}
     assert after == target.after(sql) != target.rows()
 
 

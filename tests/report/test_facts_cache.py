@@ -11,7 +11,7 @@ from icekit.common.commands.observe import ReportOptions
 from icekit.common.errors import IcekitError
 from icekit.engine.interrupting import Stopped
 from icekit.engine.lake import run_in_time
-from icekit.report.observing import FactsCache
+from icekit.report.facts_cache import FactsCache
 from tests.factories import table_facts
 
 
@@ -48,11 +48,11 @@ def test_a_tables_tag_is_on_its_jobs_and_on_no_later_ones(
             raise result
         return result
 
-    monkeypatch.setattr("icekit.report.observing.observe", observe)
+    monkeypatch.setattr("icekit.report.facts_cache.observe", observe)
     options = ReportOptions.of({"timeout": seconds})
-    FactsCache().observed(lake, ("db", "t"), options)
+    FactsCache().facts_and_findings(lake, ("db", "t"), options)
     with pytest.raises(IcekitError):
-        FactsCache().observed(lake, ("db", "t"), options)
+        FactsCache().facts_and_findings(lake, ("db", "t"), options)
 
     assert [len(each) for each in seen] == [1, 1]
     assert tags == set()

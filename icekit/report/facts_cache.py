@@ -43,13 +43,13 @@ class FactsCache:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._at: dict[Identifier, tuple[str, bool]] = {}
+        self._collected_from: dict[Identifier, tuple[str, bool]] = {}
 
     def forget(self, name: Identifier) -> None:
         """Make the next call collect the table's facts again."""
-        self._at.pop(name, None)
+        self._collected_from.pop(name, None)
 
-    def observed(
+    def facts_and_findings(
         self, lake: Lake, name: Identifier, options: ReportOptions
     ) -> tuple[TableFacts, Findings]:
         """A table's facts, which are collected if they are unknown or the table has changed, and
@@ -81,11 +81,14 @@ class FactsCache:
         facts_file = self._folder / f"{slug(display_name(name))}.facts.json"
         # Read before the facts are collected, because changes during the collection are not seen.
         metadata_location = lake.tables.source(name).metadata_location
-        if self._at.get(name) in ((metadata_location, True), (metadata_location, options.storage)):
+        if self._collected_from.get(name) in (
+            (metadata_location, True),
+            (metadata_location, options.storage),
+        ):
             return load_facts(facts_file)
         facts = collect_facts()
         # With a full disk, facts are not kept but collected again.
         with contextlib.suppress(OSError):
             save_facts(facts, facts_file)
-            self._at[name] = (metadata_location, options.storage)
+            self._collected_from[name] = (metadata_location, options.storage)
         return facts

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icekit.cli.declared import command
-from icekit.cli.observe import looked_at, sized_for
+from icekit.cli.observe import fit_session_to, look_of_table
+from icekit.cli.parser import command
 from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.commands.run import CompactOptions, ConvertOptions, MaintainOptions
 from icekit.common.errors import EXIT_HEALTHY, ParameterError, RunDisproved
@@ -116,10 +116,10 @@ def compact(options: CompactOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.maintain.planning.table_plan import plan_table
 
-    def planned(lake: Lake, policy: CompactionPolicy) -> Plan:
-        look = looked_at(lake, options.table, options, **options.only("ref", "collector"))
-        lake.is_light_work = _is_light(look.facts, options.strategy)
-        made = plan_table(
+    def make_plan(lake: Lake, policy: CompactionPolicy) -> Plan:
+        look = look_of_table(lake, options.table, options, **options.only("ref", "collector"))
+        lake.is_light_work = _is_light_work(look.facts, options.strategy)
+        plan = plan_table(
             lake,
             look.facts,
             look.findings,
@@ -130,15 +130,15 @@ def compact(options: CompactOptions) -> int:
             ledger=options.ledger,
         )
         if not options.trial:
-            return made
+            return plan
         from icekit.maintain.run.trial import try_plan
 
-        return try_plan(lake, look.facts, made, progress=say)
+        return try_plan(lake, look.facts, plan, progress=say)
 
-    return _run("compact", options, planned)
+    return _plan_and_run("compact", options, make_plan)
 
 
-def _is_light(facts: TableFacts, strategy: str) -> bool:
+def _is_light_work(facts: TableFacts, strategy: str) -> bool:
     """Whether Spark does little in a compaction: the kernel writes the rows, and Spark reads back
     those that equality deletes leave.
     """
@@ -147,8 +147,8 @@ def _is_light(facts: TableFacts, strategy: str) -> bool:
 
     if facts.sort_order or strategy not in {"binpack", "sort"} or missing_packages():
         return False
-    deleted = facts.total(Kind.EQUALITY_DELETES).record_count
-    return facts.total(Kind.DATA).record_count - deleted < _LIGHT_RECORDS
+    deleted_row_count = facts.total(Kind.EQUALITY_DELETES).record_count
+    return facts.total(Kind.DATA).record_count - deleted_row_count < _LIGHT_RECORDS
 
 
 @command(
@@ -163,9 +163,9 @@ def convert(options: ConvertOptions) -> int:
     from icekit.maintain.planning.conversion import forecast_facts, plan_conversion
     from icekit.rows.kernel.table_writer import missing_packages
 
-    def planned(lake: Lake, settings: dict[str, Any]) -> Plan:
+    def make_plan(lake: Lake, settings: dict[str, Any]) -> Plan:
         facts = lake.observe(options.table, ref=options.branch)
-        sized_for(lake, facts)
+        fit_session_to(lake, facts)
         # The kernel finds the deleted rows.
         lake.is_light_work = not missing_packages()
         plan = plan_conversion(
@@ -175,7 +175,7 @@ def convert(options: ConvertOptions) -> int:
             say(f"{forecast_facts(lake, facts, options.executor).text()}\n")
         return plan
 
-    return _run("convert", options, planned)
+    return _plan_and_run("convert", options, make_plan)
 
 
 @command(
@@ -189,24 +189,24 @@ def maintain(options: MaintainOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.maintain.planning.maintenance import plan_maintenance_table
 
-    def planned(lake: Lake, wanted: dict[str, Any]) -> Plan:
-        look = looked_at(lake, options.table, options, storage=wanted["storage"], say=say)
+    def make_plan(lake: Lake, settings: dict[str, Any]) -> Plan:
+        look = look_of_table(lake, options.table, options, storage=settings["storage"], say=say)
         return plan_maintenance_table(
             lake,
             look.facts,
             look.findings,
-            wanted["retention"],
+            settings["retention"],
             thresholds=look.thresholds,
-            procedures=wanted["procedures"],
+            procedures=settings["procedures"],
         )
 
-    return _run("maintain", options, planned)
+    return _plan_and_run("maintain", options, make_plan)
 
 
-def _run(
-    verb: str,
+def _plan_and_run(
+    command_name: str,
     options: CompactOptions | ConvertOptions | MaintainOptions,
-    planned: Callable[[Lake, Any], Plan],
+    make_plan: Callable[[Lake, Any], Plan],
 ) -> int:
     """Plan and run, or resume, as the options say; returns the exit status (130 when stopped)."""
     from icekit.api import connect
@@ -216,22 +216,22 @@ def _run(
     from icekit.maintain.run.options import read_options
     from icekit.maintain.run.verbs import resume, run
 
-    read = read_options(options)
+    command_options = read_options(options)
     if options.execute and options.resume:
         raise ParameterError("--resume already runs what is left of a plan; leave out --execute.")
     if options.clear is not None and (options.execute or options.resume):
         raise ParameterError("--clear runs nothing; use it alone, then plan again.")
-    stop = Stop()
+    stop_request = Stop()
     run_arguments: dict[str, Any] = {
         "ledger": options.ledger,
-        "limits": read.limits,
-        "stop": stop,
+        "limits": command_options.limits,
+        "stop": stop_request,
         "progress": say,
     }
     lake = connect(options.catalog)
     # From here on Ctrl-C and a scheduler's signal are recorded as well as raised, because Python
     # may drop the exception.
-    with sigterm_as_interrupt() as ending, stop_on_request(stop.set):
+    with sigterm_as_interrupt() as termination, stop_on_request(stop_request.set):
         try:
             if options.clear is not None:
                 clear(lake, options.table, options.clear, ledger=options.ledger)
@@ -241,28 +241,28 @@ def _run(
                 )
                 return EXIT_HEALTHY
             if options.resume:
-                outcome = resume(lake, options.table, command=verb, **run_arguments)
+                outcome = resume(lake, options.table, command=command_name, **run_arguments)
             else:
-                plan = planned(lake, read.settings)
-                ending.check()
+                plan = make_plan(lake, command_options.settings)
+                termination.check()
                 if options.execute and plan.actions:
                     # Print the plan before it runs.
                     say(f"{plan.text(explain=options.explain)}\n")
                 outcome = run(lake, plan, execute=options.execute, **run_arguments)
             outcome_text = outcome.text(explain=options.explain)
             say(outcome_text if outcome.is_dry_run else f"\n{outcome_text}")
-            say_saved(outcome, options.output)
+            save_result(outcome, options.output)
             return outcome.exit_status
         except Exception as error:
             # Report lost rows even to a user who asked the run to stop.
-            if ending.explains(error) and not isinstance(error, RunDisproved):
+            if termination.explains(error) and not isinstance(error, RunDisproved):
                 raise KeyboardInterrupt from error
             raise
         finally:
-            close_at_end(lake, ending)
+            close_at_end(lake, termination)
 
 
-def say_saved(result: Result, folder: str) -> None:
+def save_result(result: Result, folder: str) -> None:
     """Write a result's JSON document if a folder is given, and print its path."""
     if folder:
         say(f"\nJSON  {result.write_into(Path(folder))}")
