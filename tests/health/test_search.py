@@ -392,7 +392,7 @@ def test_too_many_files_are_left_to_spark_and_it_says_why(
     def absent(library: str, purpose: str) -> None:
         raise ExtraMissing(purpose, library)
 
-    monkeypatch.setattr(search, "require", absent)
+    monkeypatch.setattr(search, "require_library", absent)
     monkeypatch.setattr(search, "MOST_FILES", 2)
     with pytest.raises(ExtraMissing, match="the table has 3 files, more than 2"):
         observed()
@@ -421,7 +421,7 @@ def test_files_that_only_spark_reaches_are_left_to_spark(
     def absent(library: str, purpose: str) -> None:
         raise ExtraMissing(purpose, library)
 
-    monkeypatch.setattr(search, "require", absent)
+    monkeypatch.setattr(search, "require_library", absent)
     monkeypatch.setattr(EmbeddedTables, "source", without_files)
     with pytest.raises(
         ExtraMissing,
