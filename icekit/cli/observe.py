@@ -221,7 +221,7 @@ def write_report(options: ReportOptions) -> int:
         write_junit(run, options.fail_on, Path(options.junit))
     say("".join(f"\n{problem}" for problem in run.problems), end="")
     say(f"\n{closing_text(run, options.catalog)}")
-    say(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")
+    say(f"\nHTML  {run.index_path}\nJSON  {run.index_path.parent}{os.sep}*.json")
     return run.exit_status
 
 

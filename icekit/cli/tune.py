@@ -61,7 +61,8 @@ misconfigured, or a statement that cannot be reviewed; 3 a bug in icekit.
 def tune(question: str, options: Any) -> int:
     """Answer a question; returns the exit status."""
     return _ask_and_print(
-        options, lambda lake, given: lake.tune(question, options.table, progress=say, **given)
+        options,
+        lambda lake, arguments: lake.tune(question, options.table, progress=say, **arguments),
     )
 
 
@@ -78,7 +79,9 @@ for _name, _what in QUESTIONS.items():
 )
 def review_merge(options: ReviewMergeOptions) -> int:
     """Review a MERGE; returns the exit status."""
-    return _ask_and_print(options, lambda lake, given: lake.review_merge(progress=say, **given))
+    return _ask_and_print(
+        options, lambda lake, arguments: lake.review_merge(progress=say, **arguments)
+    )
 
 
 def _ask_and_print(options: Any, ask: Callable[..., Any]) -> int:

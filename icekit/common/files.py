@@ -14,9 +14,9 @@ def bounded_text(path: Path, most_bytes: int, advice: str) -> str:
     """
     try:
         with path.open("rb") as file:
-            content = file.read(most_bytes + 1)
-        if len(content) <= most_bytes:
-            return content.decode("utf-8")
+            content_bytes = file.read(most_bytes + 1)
+        if len(content_bytes) <= most_bytes:
+            return content_bytes.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ParameterError(f"{path} cannot be read ({first_line(error)}). {advice}") from None
     raise ParameterError(f"{path} is larger than {size(most_bytes)}. {advice}")

@@ -105,17 +105,19 @@ class SqliteFile(ABC):
         another version.
         """
         # One statement, and so one moment: another process may be making the tables right now.
-        version, application_id, table_count = db.execute(
+        schema_version, application_id, table_count = db.execute(
             "SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM "
             "pragma_application_id), count(*) FROM sqlite_master"
         ).fetchone()
-        if not table_count and not version and application_id in {0, self.APPLICATION_ID}:
+        if not table_count and not schema_version and application_id in {0, self.APPLICATION_ID}:
             return None
         if application_id != self.APPLICATION_ID:
             raise NotOurs("it is another program's database")
-        if version != self.SCHEMA_VERSION:
-            raise OtherSchema(f"schema {version}, and this icekit knows {self.SCHEMA_VERSION}")
-        return int(version)
+        if schema_version != self.SCHEMA_VERSION:
+            raise OtherSchema(
+                f"schema {schema_version}, and this icekit knows {self.SCHEMA_VERSION}"
+            )
+        return int(schema_version)
 
     def _with_retries(self, work: Callable[[], T], *, is_writing: bool) -> T:
         # The first writers of a new file can be told that it is busy without being let wait.

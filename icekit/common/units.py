@@ -129,7 +129,7 @@ def with_no_break_units(text: str) -> str:
 
 
 def printable_text(text: str) -> str:
-    """A label of one line: what is no character that a font has, also an end of line, is replaced;
-    longer texts go through terminal.harmless.
+    """Replace what no font can draw, line ends too, in a label of one line; longer texts go through
+    :func:`icekit.common.terminal.harmless_text`.
     """
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -283,8 +283,8 @@ def _block_lines(block: Block, width: int | None, explain: bool) -> list[str]:
             name_width = max((len(name) for name, _ in block.pairs), default=0)
             pair_lines = [
                 line
-                for name, text in block.pairs
-                for line in _wrapped(f"  {name:{name_width}}  ", text, width)
+                for name, pair_text in block.pairs
+                for line in _wrapped(f"  {name:{name_width}}  ", pair_text, width)
             ]
             title_lines = _wrapped("", block.title, width) if block.title else []
             return [

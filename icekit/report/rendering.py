@@ -178,7 +178,7 @@ def render_row(
     page_path = output_folder / f"{base_name}.html"
     write_page(notebook, title, page_path, has_failed=error_text is not None)
     seconds = row.seconds + time.monotonic() - start_seconds
-    return replace(row, status=status, seconds=seconds, page=page_path.name, error=error_text)
+    return replace(row, status=status, seconds=seconds, page_name=page_path.name, error=error_text)
 
 
 def _execute_notebook(

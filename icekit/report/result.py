@@ -70,7 +70,7 @@ class ReportRow:
     table: str
     status: str
     seconds: float = 0.0
-    page: str | None = None
+    page_name: str | None = None
     error: str | None = None
     savings: Savings | None = None
     health: HealthRecord | None = None
@@ -97,7 +97,7 @@ class ReportRun:
     """
 
     rows: tuple[ReportRow, ...]
-    index: Path
+    index_path: Path
     exit_status: int
     run_id: str = ""
     problems: tuple[str, ...] = ()

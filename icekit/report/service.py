@@ -129,15 +129,15 @@ class Workers:
 
     def _observe_table(self, name: Identifier) -> ReportRow:
         start_seconds = time.monotonic()
-        table = display_name(name)
-        remove_outputs(self._output, table)
+        table_name = display_name(name)
+        remove_outputs(self._output, table_name)
         facts, findings = self._facts_cache.facts_and_findings(self._lake, name, self._options)
         savings = savings_of(facts, findings, Thresholds().with_changes(**self._options.thresholds))
         table_health = health_record(facts, findings, savings, self._run_id)
-        save_facts(facts, self._facts_file(table))
+        save_facts(facts, self._facts_file(table_name))
         seconds = time.monotonic() - start_seconds
         return ReportRow(
-            table, str(table_health.status), seconds, savings=savings, health=table_health
+            table_name, str(table_health.status), seconds, savings=savings, health=table_health
         )
 
     def _render_tables(self) -> None:
@@ -257,7 +257,7 @@ def report(
             write_index(index, index_path)
             ranked_rows = sorted(rows, key=rank)
             link_neighbours(
-                [(row.table, output_folder / row.page) for row in ranked_rows if row.page]
+                [(row.table, output_folder / row.page_name) for row in ranked_rows if row.page_name]
             )
     run_status = worst_exit_status([row.verdict(options.fail_on) for row in rows], problems)
     return ReportRun(tuple(rows), index_path, run_status, run_id, tuple(problems))

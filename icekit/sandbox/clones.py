@@ -216,12 +216,12 @@ def require_drop_keeps_files(lake: Lake, table: Identifier, location: str) -> No
     io: Any = None
     try:
         file_paths, io = _create_table_of_one_file(lake, table_with_file)
-        first_metadata = metadata_of(spark, load_table(spark, lake.sql_name(table_with_file.table)))
+        table_metadata = metadata_of(spark, load_table(spark, lake.sql_name(table_with_file.table)))
         ownership_properties = overlapping_clone.ownership_properties(own_files=True)
         register_clone(
             lake,
             overlapping_clone,
-            clone_metadata(first_metadata, overlapping_clone.folder, ownership_properties),
+            clone_metadata(table_metadata, overlapping_clone.folder, ownership_properties),
             io,
         )
         spark.sql(drop_sql(lake.sql_name(overlapping_clone.table)))

@@ -160,10 +160,10 @@ def test_a_table_that_takes_too_long_gets_a_row_that_says_what_to_do(
 
     (row,) = run.rows
     assert row.status == "timed out"
-    assert row.page is None
+    assert row.page_name is None
     assert run.exit_status == 3
     assert "within 0 s. Raise --timeout" in (row.error or "")
-    assert "timed out" in run.index.read_text()
+    assert "timed out" in run.index_path.read_text()
 
 
 def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(

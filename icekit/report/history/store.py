@@ -52,7 +52,9 @@ class HealthRecord:
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any]) -> HealthRecord:
         """Read a stored record."""
-        findings = tuple((name, severity) for name, severity in json.loads(columns["findings"]))
+        findings = tuple(
+            (finding_name, severity) for finding_name, severity in json.loads(columns["findings"])
+        )
         return cls(**{f.name: columns[f.name] for f in fields(cls)} | {"findings": findings})
 
 

@@ -112,9 +112,9 @@ class RunComparison:
 
     def __str__(self) -> str:
         change_texts = [
-            f"{direction_word}: {', '.join(changes)}"
-            for direction_word, changes in (("worse", self.worse), ("better", self.better))
-            if changes
+            f"{direction_word}: {', '.join(change_sentences)}"
+            for direction_word, change_sentences in (("worse", self.worse), ("better", self.better))
+            if change_sentences
         ]
         if self.trend:
             change_texts.append(str(self.trend))

@@ -224,7 +224,7 @@ class _Pass:
             self.result.problems += report_run.problems
             for row in report_run.rows:
                 table = tables_by_name[row.table]
-                table.page = str(Path(rule.name, row.page or "index.html"))
+                table.page = str(Path(rule.name, row.page_name or "index.html"))
                 table.judge(row, rule.fail_on)
 
     def _progress(self, line: str) -> None:
