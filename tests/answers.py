@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.engine import bridge
 from icekit.maintain.run import execute
-from icekit.rows.deletes import dangling, find
+from icekit.rows.deletes import conversion_inputs, dangling
 
 if TYPE_CHECKING:
     import pytest
@@ -79,7 +79,7 @@ def answer_commits(
         answering = jvm.org.apache.iceberg.BaseTable(operations, table.name(), table.reporter())
         return bridge.guarded_table(spark, answering, **options)
 
-    for module in (execute, find, dangling):
+    for module in (execute, conversion_inputs, dangling):
         patch.setattr(module, "guarded_table", answering_table)
 
 

@@ -38,7 +38,7 @@ DAY_MS = 86_400_000
 
 # Where another commit, or a kill, may come: before and after each of these.
 _CROSSINGS = (
-    (converting, "find"),
+    (converting, "find_inputs"),
     (converting, "deleted_positions"),
     (converting, "commit"),
     (attempt, "execute"),

@@ -14,8 +14,8 @@ from icekit.common.errors import ReadersDisagree
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.rows.deletes import convert as converting
 from icekit.rows.deletes import delete_files
+from icekit.rows.deletes.conversion_inputs import find_inputs
 from icekit.rows.deletes.convert import convert
-from icekit.rows.deletes.find import find
 from icekit.rows.proof import conversion as checking
 from icekit.rows.proof.checked import CHECKED_POSITIONS_TAG, CheckedPositions, RowsDiffer
 from icekit.rows.proof.conversion import PositionCheck
@@ -191,10 +191,10 @@ def test_a_listing_that_iceberg_does_not_agree_with_is_found(
     sick(table, 2)
 
     def other(*given: Any, **options: Any) -> Any:
-        listed = find(*given, **options)
-        return listed and replace(listed, data=changed(listed.data))
+        listed = find_inputs(*given, **options)
+        return listed and replace(listed, data_files=changed(listed.data_files))
 
-    monkeypatch.setattr(converting, "find", other)
+    monkeypatch.setattr(converting, "find_inputs", other)
 
     refused(table, found)
 
@@ -204,7 +204,7 @@ def test_a_delete_file_of_another_partition_is_found(
 ) -> None:
     """Readers may not apply it."""
     sick(table, 2)
-    write = delete_files.Writer.write
+    write = delete_files.DeleteFileWriter.write
     builder = table.java.FileMetadata.deleteFileBuilder
 
     def swapped(self: Any, positions: Any) -> Any:
@@ -214,7 +214,7 @@ def test_a_delete_file_of_another_partition_is_found(
             for one, other in zip(files, reversed(files), strict=True)
         ]
 
-    monkeypatch.setattr(delete_files.Writer, "write", swapped)
+    monkeypatch.setattr(delete_files.DeleteFileWriter, "write", swapped)
 
     refused(table, "is of another partition")
 
@@ -281,13 +281,13 @@ def test_a_delete_file_of_another_data_file_is_found(
 ) -> None:
     monkeypatch.setattr(checking, "_MANY_POSITIONS", many)
     two_files_under_a_delete(table, version)
-    write = delete_files.Writer.write
+    write = delete_files.DeleteFileWriter.write
 
     def swapped(self: Any, found: Any) -> Any:
         (*one, positions), (*other, others) = found
         return write(self, [(*other, positions), (*one, others)])
 
-    monkeypatch.setattr(delete_files.Writer, "write", swapped)
+    monkeypatch.setattr(delete_files.DeleteFileWriter, "write", swapped)
 
     refused(table, "deleted positions of .*, but not the 1 that were found")
 
@@ -300,7 +300,7 @@ def test_a_delete_file_with_positions_of_another_data_file_is_found(
     monkeypatch.setattr(checking, "_MANY_POSITIONS", many)
     two_files_under_a_delete(table, version)
     one, other = (path for (path,) in table.sql("SELECT file_path FROM {t}.data_files"))
-    write = delete_files.position_file
+    write = delete_files.position_file_bytes
     monkeypatch.setattr(
         delete_files,
         "position_file",
@@ -333,7 +333,7 @@ def test_a_position_deleted_before_that_would_come_back_is_found(
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
     table.files.refresh()
     table.delete("id", "SELECT 1").delete("id", "SELECT 9")
-    merge = converting.merge
+    merge = converting.merge_earlier_positions
 
     def lossy(spark: Any, name: Any, positions: dict[int, BitMap64], found: Any) -> Any:
         dead = dict(positions)
@@ -342,7 +342,7 @@ def test_a_position_deleted_before_that_would_come_back_is_found(
         positions |= {number: dead[number] | some for number, some in less.items()}
         return replaced, less
 
-    monkeypatch.setattr(converting, "merge", lossy)
+    monkeypatch.setattr(converting, "merge_earlier_positions", lossy)
 
     refused(table, "are not those that Iceberg applies")
 
@@ -351,13 +351,13 @@ def test_an_equality_delete_that_would_go_too_early_is_found(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sick(table, 3)
-    merge = converting.merge
+    merge = converting.merge_earlier_positions
 
     def early(*given: Any) -> Any:
         replaced, before = merge(*given)
         return [*replaced, *given[-1].equality_deletes()], before
 
-    monkeypatch.setattr(converting, "merge", early)
+    monkeypatch.setattr(converting, "merge_earlier_positions", early)
 
     refused(table, "would not remove the right delete files", slices=2)
 

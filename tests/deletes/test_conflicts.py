@@ -15,9 +15,9 @@ from icekit.engine.errors import CommitConflict
 from icekit.maintain.run.options import Limits, Retry
 from icekit.maintain.run.outcome import Outcome
 from icekit.rows.deletes import convert as converting
+from icekit.rows.deletes.conversion_inputs import remaining_deletes
 from icekit.rows.deletes.convert import commit as really_commit
 from icekit.rows.deletes.convert import convert
-from icekit.rows.deletes.find import remaining
 from icekit.sandbox.scratch import NAMESPACE
 from tests.child import Child
 from tests.deletes.tables import Table, unchanged
@@ -265,9 +265,9 @@ def test_a_roll_back_that_brings_back_a_file_of_a_slice_without_commit_is_a_conf
             rewrite.dataSequenceNumber(planned.sequenceNumber()).commit()
         if len(slices) == 3:
             table.call("rollback_to_snapshot", f"snapshot_id => {start}")
-        return remaining(*given, **options)
+        return remaining_deletes(*given, **options)
 
-    monkeypatch.setattr(converting, "remaining", listed)
+    monkeypatch.setattr(converting, "remaining_deletes", listed)
 
     with pytest.raises(CommitConflict, match="was rolled back"):
         convert(table.spark, table.full, slices=3)

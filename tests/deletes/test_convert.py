@@ -525,7 +525,7 @@ def test_in_slices(table: Table, version: int) -> None:
     commits = len(table.snapshots())
 
     # Later deletes stay.
-    table.converted(slices=3, up_to=planned, left=1)
+    table.converted(slices=3, max_sequence=planned, left=1)
 
     assert len(table.snapshots()) == commits + 3
 

@@ -19,8 +19,8 @@ from icekit.health.facts.column_support import (
 from icekit.health.facts.model import TableFacts, UnsupportedColumn
 from icekit.maintain.planning.candidates import candidates
 from icekit.maintain.planning.compaction import plan
-from icekit.maintain.planning.savings import savings_of, savings_sentences, waiting_sentence
-from icekit.rows.deletes.keys import keys_of
+from icekit.maintain.planning.savings import savings_of, savings_sentence, waiting
+from icekit.rows.deletes.keys import delete_keys
 from tests.maintain.delete_counts import of
 from tests.maintain.test_plan import small
 
@@ -181,4 +181,4 @@ def test_spark_runs_no_statement_on_a_table_that_it_cannot_read() -> None:
 )
 def test_a_key_that_spark_cannot_read_or_compare_is_refused(kind: str) -> None:
     with pytest.raises(ConversionRefused, match="which Spark cannot read or compare"):
-        keys_of(json.loads(json.dumps(metadata(kind))), [11])
+        delete_keys(json.loads(json.dumps(metadata(kind))), [11])

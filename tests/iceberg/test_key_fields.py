@@ -6,7 +6,7 @@ from typing import Any
 
 from icekit.iceberg.key_fields import field_path, misread_fields
 from icekit.iceberg.metadata import schema_of
-from icekit.rows.deletes.keys import keys_of, with_fields
+from icekit.rows.deletes.keys import delete_keys, with_fields
 
 
 def field(field_id: int, name: str, kind: Any = "long", **more: Any) -> dict[str, Any]:
@@ -23,7 +23,9 @@ def table(*schemas: dict[str, Any]) -> dict[str, Any]:
     return {"schemas": numbered, "current-schema-id": len(schemas) - 1}
 
 
-NESTED = struct(field(1, "id"), field(2, "s", struct(field(3, "k", required=True), field(4, "x"))))
+NESTED = struct(
+    field(1, "id"), field(2, "s", struct(field(3, "k", is_required=True), field(4, "x")))
+)
 WITHOUT_LEAF = struct(field(1, "id"), field(2, "s", struct(field(4, "x"))))
 WITHOUT_STRUCT = struct(field(1, "id"), field(5, "S"))
 
@@ -45,7 +47,7 @@ def test_a_dropped_field_comes_back_at_its_place() -> None:
 
     assert names_of(extended, 3) == ["s", "k"]
     assert schema_of(extended)["schema-id"] == 2
-    assert not keys_of(extended, [3]).columns[3].required
+    assert not delete_keys(extended, [3]).columns[3].is_required
 
 
 def test_a_dropped_struct_comes_back_with_that_field_alone_under_a_name_that_is_free() -> None:

@@ -18,8 +18,8 @@ from icekit.engine.spark_conf import ICEBERG
 from icekit.engine.staging import Staging
 from icekit.maintain.run.rewrite import CheckedRewrite
 from icekit.rows.deletes import join
-from icekit.rows.deletes.applies import unless_ruled_out
 from icekit.rows.deletes.resolved import resolved
+from icekit.rows.deletes.ruled_out import checked_match_sql
 from icekit.rows.kernel.table_writer import KernelUnavailable
 from icekit.rows.proof import checked as checked_rows
 from icekit.rows.proof import readers
@@ -626,7 +626,7 @@ def test_a_row_goes_only_by_a_delete_that_the_scan_lists_for_its_file(
         patch.setattr(
             join,
             "_matches",
-            lambda *_: unless_ruled_out("`gone`", "1L", "CAST(null AS array<bigint>)", "'f'"),
+            lambda *_: checked_match_sql("`gone`", "1L", "CAST(null AS array<bigint>)", "'f'"),
         )
         with pytest.raises(Exception, match=r"UNRESOLVED_COLUMN[\s\S]*raise_error") as error:
             table.rewritten()

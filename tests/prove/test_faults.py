@@ -148,7 +148,7 @@ def _deletes_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def _matched(number: int, change: Callable[[str], str]) -> Patch:
-    matches = join._matches
+    matches = join._match_sql
 
     def wrong(key_set: Any, names: Any) -> str:
         found = matches(key_set, names)

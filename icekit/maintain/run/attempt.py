@@ -47,7 +47,7 @@ from icekit.maintain.run.options import Limits
 from icekit.maintain.run.outside_changes import OutsideChanges, outside_changes
 from icekit.maintain.run.rewrite import RewriteResult
 from icekit.maintain.run.smaller_actions import narrowed, only_dangling, partitions_left
-from icekit.rows.deletes.convert import is_refused
+from icekit.rows.deletes.convert import is_refused_by_iceberg
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -229,7 +229,7 @@ class Runner:
         outside = outside_changes(before, now, progress.commits)
         if failure is not None:
             # Unless it certainly committed nothing, nobody knows how much a failed attempt did.
-            if now.metadata != before.metadata and not is_refused(failure):
+            if now.metadata != before.metadata and not is_refused_by_iceberg(failure):
                 progress.is_counted = False
             self._check_commits(action, now, own_commits, progress)
             raise self._cause(failure, left, outside, progress, has_committed=bool(own_commits))

@@ -30,10 +30,10 @@ from icekit.maintain.action import CONVERT, DANGLING, Action
 from icekit.maintain.record.results import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.maintain.run.delete_paths import check_paths, check_paths_of_deletes
 from icekit.maintain.run.rewrite import CheckedRewrite, RewriteResult, ordered, spark_actions
+from icekit.rows.deletes.conversion_inputs import remaining_deletes
 from icekit.rows.deletes.convert import convert
 from icekit.rows.deletes.dangling import drop_dangling
-from icekit.rows.deletes.find import remaining
-from icekit.rows.deletes.listing import Scope, read_of
+from icekit.rows.deletes.listing import Scope, conversion_reads
 from icekit.rows.proof.checked import COMPARED_POSITIONS_TAG
 from icekit.rows.proof.conversion import PositionCheck
 from icekit.rows.proof.position_deletes import PositionDeletes, other_rows_explained
@@ -57,7 +57,7 @@ def convert_action(
     slices = action.integer_argument("slices", 1)
 
     def with_read(scopes: Sequence[Scope]) -> Mapping[str, str]:
-        files, size = read_of(scopes, slices)
+        files, size = conversion_reads(scopes, slices)
         return {**tags, FILES_READ_TAG: str(files), BYTES_READ_TAG: str(size)}
 
     convert(
@@ -73,7 +73,7 @@ def convert_action(
 
 def deletes_left(spark: SparkSession, action: Action) -> bool:
     """Whether the table still has equality deletes that the action was planned for."""
-    snapshot_deletes = remaining(spark, action.sql_name, **_taken(action))
+    snapshot_deletes = remaining_deletes(spark, action.sql_name, **_taken(action))
     return snapshot_deletes is not None and bool(snapshot_deletes.scopes)
 
 
@@ -82,7 +82,7 @@ def _taken(action: Action) -> dict[str, Any]:
     return {
         "branch": action.branch,
         "partitions": action.partitions,
-        "up_to": action.integer_argument("up_to", _ALL),
+        "max_sequence": action.integer_argument("up_to", _ALL),
     }
 
 

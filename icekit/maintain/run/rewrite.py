@@ -29,7 +29,7 @@ from icekit.iceberg.key_fields import misread_fields
 from icekit.iceberg.metadata import schema_of, specs
 from icekit.maintain.action import Action
 from icekit.maintain.engine_prediction import planned_groups
-from icekit.rows.deletes.keys import keys_of
+from icekit.rows.deletes.keys import delete_keys
 from icekit.rows.proof.checked import CHECKED_TAG, CheckedRows, RowsDiffer, looked_up_partitions
 from icekit.rows.proof.fingerprint import reading_settings
 from icekit.rows.proof.readers import disagreement_of, most_records, shown
@@ -373,7 +373,7 @@ class CheckedRewrite(RewriteSession):
         result: list[Key] = []
         for ids, files in deletes_by_key.items():
             try:
-                keys = keys_of(self.metadata, ids)
+                keys = delete_keys(self.metadata, ids)
             except ConversionRefused as refused:
                 raise NotHere(str(refused)) from refused
             result.append(

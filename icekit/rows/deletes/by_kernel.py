@@ -12,9 +12,9 @@ from pyroaring import BitMap64
 from icekit.engine.bridge import java_object
 from icekit.engine.compat import arrow_of
 from icekit.iceberg.key_fields import field_paths
-from icekit.rows.deletes.applies import EVERYWHERE, FILE, OWN, not_shown, order_of
-from icekit.rows.deletes.find import ConversionInputs
-from icekit.rows.deletes.listing import joined
+from icekit.rows.deletes.conversion_inputs import ConversionInputs
+from icekit.rows.deletes.listing import zero_joined
+from icekit.rows.deletes.ruled_out import EVERYWHERE, FILE, OWN, delete_order, ruled_out_error
 from icekit.rows.kernel.job import KernelFailed, deleted_positions
 from icekit.rows.kernel.kernel import RuledOut
 from icekit.rows.kernel.table_writer import KernelUnavailable, key_reader
@@ -30,69 +30,79 @@ _MOST_PARTITIONS = 8
 def positions_by_kernel(
     spark: SparkSession, inputs: ConversionInputs, meanwhile: Callable[[], None]
 ) -> dict[int, BitMap64]:
-    """The deleted positions per data file, by its place in ``inputs.data``; ``meanwhile`` is other
+    """The deleted positions per data file, by its place in ``inputs.data_files``; ``meanwhile`` is other
     work that has a core of its own.
 
     Raises :class:`~icekit.rows.kernel.table_writer.KernelUnavailable` where Spark has to find them.
     """
-    _check_defaults(inputs)
-    keys = {field_id: column.type_name for field_id, column in inputs.keys.columns.items()}
-    reader = key_reader(spark, inputs.snapshot_deletes.table, keys)
-    numbers_by_part: dict[int, list[int]] = defaultdict(list)
-    for number, file in enumerate(inputs.data):
-        numbers_by_part[file.part].append(number)
+    _refuse_initial_defaults(inputs)
+    key_types = {field_id: column.type_name for field_id, column in inputs.keys.columns.items()}
+    settings = key_reader(spark, inputs.snapshot_deletes.table, key_types)
+    file_numbers_by_partition: dict[int, list[int]] = defaultdict(list)
+    for file_number, file in enumerate(inputs.data_files):
+        file_numbers_by_partition[file.partition_number].append(file_number)
     is_global = any(key_set.is_global for key_set in inputs.key_sets)
-    if is_global and len(numbers_by_part) > _MOST_PARTITIONS:
+    if is_global and len(file_numbers_by_partition) > _MOST_PARTITIONS:
         raise KernelUnavailable("deletes of all partitions apply to many")
-    parts = list(_parts(spark, inputs, numbers_by_part))
-    size = sum(file.size for file in (*inputs.data, *inputs.deletes))
+    parts_json = list(_parts_json(spark, inputs, file_numbers_by_partition))
+    size_bytes = sum(file.size_bytes for file in (*inputs.data_files, *inputs.delete_files))
     try:
-        by_part = deleted_positions(spark, parts, reader, meanwhile, size)
+        bitmaps_of_parts = deleted_positions(spark, parts_json, settings, meanwhile, size_bytes)
     except RuledOut as error:
-        raise not_shown(str(error)) from None
+        raise ruled_out_error(str(error)) from None
     except KernelFailed as error:
         raise KernelUnavailable("it failed") from error
     return {
-        numbers[index]: BitMap64.deserialize(bitmap)
-        for numbers, bitmaps in zip(numbers_by_part.values(), by_part, strict=True)
-        for index, bitmap in bitmaps.items()
+        file_numbers[index]: BitMap64.deserialize(bitmap)
+        for file_numbers, bitmaps_by_index in zip(
+            file_numbers_by_partition.values(), bitmaps_of_parts, strict=True
+        )
+        for index, bitmap in bitmaps_by_index.items()
     }
 
 
-def _check_defaults(inputs: ConversionInputs) -> None:
+def _refuse_initial_defaults(inputs: ConversionInputs) -> None:
     for field_id in inputs.keys.columns:
-        for path in field_paths(inputs.snapshot_deletes.metadata, field_id):
-            if any(each.get("initial-default") is not None for each in path):
+        for key_path in field_paths(inputs.snapshot_deletes.metadata, field_id):
+            if any(key_field.get("initial-default") is not None for key_field in key_path):
                 raise KernelUnavailable("a key column has an initial default")
 
 
-def _parts(
-    spark: SparkSession, inputs: ConversionInputs, numbers_by_part: Mapping[int, Sequence[int]]
+def _parts_json(
+    spark: SparkSession,
+    inputs: ConversionInputs,
+    file_numbers_by_partition: Mapping[int, Sequence[int]],
 ) -> Iterator[str]:
     """What the kernel is told of each partition."""
     table = inputs.snapshot_deletes.table
     listing = inputs.snapshot_deletes.listing.java
     java = java_object(spark, table, "Kernel", table)
-    if refusal := java.refusal(listing, len(inputs.data), len(inputs.deletes)):
+    if refusal := java.refusal(listing, len(inputs.data_files), len(inputs.delete_files)):
         raise KernelUnavailable(str(refusal))
-    first_places = joined(numbers[0] for numbers in numbers_by_part.values())
-    constants = json.loads(java.constants(listing, first_places))
-    ruled_out = _ruled_out(inputs)
-    for (part, numbers), values in zip(numbers_by_part.items(), constants, strict=True):
-        data = [
+    first_file_numbers = zero_joined(
+        file_numbers[0] for file_numbers in file_numbers_by_partition.values()
+    )
+    constants_of_partitions = json.loads(java.constants(listing, first_file_numbers))
+    ruled_out_by_file = _ruled_out_by_file(inputs)
+    for (partition_number, file_numbers), constants_of_partition in zip(
+        file_numbers_by_partition.items(), constants_of_partitions, strict=True
+    ):
+        data_files = [
             {
-                "path": inputs.data[number].path,
-                "sequence": inputs.data[number].sequence,
+                "path": inputs.data_files[file_number].path,
+                "sequence": inputs.data_files[file_number].sequence_number,
                 "first_row_id": None,
-                "rows": inputs.data[number].records,
-                "constants": values,
+                "rows": inputs.data_files[file_number].records,
+                "constants": constants_of_partition,
             }
-            for number in numbers
+            for file_number in file_numbers
         ]
         yield json.dumps(
             {
-                "data": data,
-                "deletes": list(_deletes(inputs, part, numbers, ruled_out)),
+                "data": data_files,
+                "deletes": list(
+                    _deletes_of_partition(inputs, partition_number, file_numbers, ruled_out_by_file)
+                ),
                 "position_deletes": [],
                 "vectors": [],
                 "chosen": [],
@@ -103,29 +113,32 @@ def _parts(
         )
 
 
-def _deletes(
+def _deletes_of_partition(
     inputs: ConversionInputs,
-    part: int,
-    numbers: Sequence[int],
-    ruled_out: Mapping[int, Mapping[str, Any]],
+    partition_number: int,
+    file_numbers: Sequence[int],
+    ruled_out_by_file: Mapping[int, Mapping[str, Any]],
 ) -> Iterator[dict[str, Any]]:
     """The equality deletes of a partition, by their key."""
     for key_set in inputs.key_sets:
-        column = EVERYWHERE if key_set.is_global else OWN
-        files = [
-            (file.path, order_of(file.sequence, index))
-            for _, file, index in inputs.deletes_of(key_set)
-            if key_set.is_global or file.part == part
+        ruled_out_column = EVERYWHERE if key_set.is_global else OWN
+        paths_and_orders = [
+            (file.path, delete_order(file.sequence_number, file_index))
+            for _, file, file_index in inputs.deletes_of(key_set)
+            if key_set.is_global or file.partition_number == partition_number
         ]
-        if files:
+        if paths_and_orders:
             yield {
                 "field_ids": key_set.field_ids,
-                "files": files,
-                "ruled_out": [ruled_out.get(number, {}).get(column) for number in numbers],
+                "files": paths_and_orders,
+                "ruled_out": [
+                    ruled_out_by_file.get(file_number, {}).get(ruled_out_column)
+                    for file_number in file_numbers
+                ],
             }
 
 
-def _ruled_out(inputs: ConversionInputs) -> Mapping[int, Mapping[str, Any]]:
+def _ruled_out_by_file(inputs: ConversionInputs) -> Mapping[int, Mapping[str, Any]]:
     """The deletes that are ruled out for data files, by the file's number."""
     if inputs.ruled_out is None:
         return {}

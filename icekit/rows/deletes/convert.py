@@ -29,18 +29,18 @@ from icekit.iceberg.dropped_fields import (
 )
 from icekit.iceberg.metadata import summary_of
 from icekit.iceberg.partition import Partition
-from icekit.rows.deletes.applies import disagreement
 from icekit.rows.deletes.by_kernel import positions_by_kernel
+from icekit.rows.deletes.conversion_inputs import ConversionInputs, find_inputs, remaining_deletes
 from icekit.rows.deletes.delete_files import (
-    Writer,
+    DeleteFileWriter,
     position_deletes,
-    positions_of,
+    positions_of_words,
     vector_positions,
 )
-from icekit.rows.deletes.find import ConversionInputs, find, remaining
-from icekit.rows.deletes.join import dead_rows, tasks, words
+from icekit.rows.deletes.join import dead_rows, position_words, task_count
 from icekit.rows.deletes.key_view import KeyView
-from icekit.rows.deletes.listing import Scope, joined, local, placed
+from icekit.rows.deletes.listing import Scope, files_text, frame_of_columns, zero_joined
+from icekit.rows.deletes.ruled_out import ruled_out_as_disagreement
 from icekit.rows.kernel.table_writer import KernelUnavailable
 
 if TYPE_CHECKING:
@@ -49,168 +49,199 @@ if TYPE_CHECKING:
 
 
 def deleted_positions(
-    spark: SparkSession, view: KeyView, inputs: ConversionInputs, meanwhile: Callable[[], None]
+    spark: SparkSession, key_view: KeyView, inputs: ConversionInputs, meanwhile: Callable[[], None]
 ) -> dict[int, BitMap64]:
-    """The deleted positions per data file, by its place in ``inputs.data``; ``view`` is the key view
+    """The deleted positions per data file, by its place in ``inputs.data_files``; ``key_view`` is the key view
     of ``inputs``, by which Spark finds them where the kernel cannot. ``meanwhile`` is Spark's work
     while the kernel finds them.
     """
     with contextlib.suppress(KernelUnavailable):
         return positions_by_kernel(spark, inputs, meanwhile)
-    records = sum(key_set.records for key_set in inputs.key_sets)
-    spread = max(tasks(records), spark.sparkContext.defaultParallelism)
-    settings = {
+    delete_count = sum(key_set.records for key_set in inputs.key_sets)
+    spread = max(task_count(delete_count), spark.sparkContext.defaultParallelism)
+    spark_settings = {
         "spark.sql.adaptive.coalescePartitions.enabled": "false",
         "spark.sql.shuffle.partitions": str(spread),
     }
-    with temporary_settings(spark, settings):
-        deleted_rows = dead_rows(view, inputs)
-        with disagreement(lambda number: inputs.data[int(number)].path):
-            return by_file(arrow_of(words(deleted_rows, records)))
+    with temporary_settings(spark, spark_settings):
+        deleted_rows = dead_rows(key_view, inputs)
+        with ruled_out_as_disagreement(lambda number: inputs.data_files[int(number)].path):
+            return positions_by_file(arrow_of(position_words(deleted_rows, delete_count)))
 
 
-def merge(
-    spark: SparkSession, name: Identifier, positions: dict[int, BitMap64], inputs: ConversionInputs
+def merge_earlier_positions(
+    spark: SparkSession,
+    table_name: Identifier,
+    positions: dict[int, BitMap64],
+    inputs: ConversionInputs,
 ) -> tuple[list[Any], dict[int, BitMap64]]:
     """Merge existing position deletes into the new vectors, because a data file has at most one
     vector; returns the delete files they replace, and the existing positions.
     """
-    numbers = {inputs.data[number].path: number for number in positions}
-    if not numbers:
+    numbers_by_path = {
+        inputs.data_files[file_number].path: file_number for file_number in positions
+    }
+    if not numbers_by_path:
         return [], {}
-    own_deletes, shared_records = position_deletes(inputs.snapshot_deletes.listing.java, numbers)
-    if not (shared_records or own_deletes):
+    deletes_by_path, rows_by_shared_path = position_deletes(
+        inputs.snapshot_deletes.listing.java, numbers_by_path
+    )
+    if not (rows_by_shared_path or deletes_by_path):
         return [], {}
     if inputs.snapshot_deletes.listing.tasks is None:
         # A guess: as many as were found now.
-        records = sum(map(len, positions.values()))
-        before = _earlier_positions(
-            spark, name, numbers, own_deletes, shared_records, inputs, records
+        found_count = sum(map(len, positions.values()))
+        earlier_positions = _earlier_positions(
+            spark,
+            table_name,
+            numbers_by_path,
+            deletes_by_path,
+            rows_by_shared_path,
+            inputs,
+            found_count,
         )
     else:
-        before = _earlier_positions_of_tasks(spark, numbers, inputs)
-    for path, deletes in own_deletes.items():
+        earlier_positions = _earlier_positions_of_tasks(spark, numbers_by_path, inputs)
+    for data_path, delete_files in deletes_by_path.items():
         # A vector that is replaced but was not read in full would bring its rows back. It names
         # each position once; other files may name one again.
-        expected = max(int(delete.recordCount()) if _is_vector(delete) else 1 for delete in deletes)
-        positions_read = len(before.get(numbers[path], ()))
-        if positions_read < expected:
+        expected_count = max(
+            int(delete_file.recordCount()) if _is_vector(delete_file) else 1
+            for delete_file in delete_files
+        )
+        read_count = len(earlier_positions.get(numbers_by_path[data_path], ()))
+        if read_count < expected_count:
             raise ConversionRefused(
-                f"Only {positions_read} of {expected} positions deleted earlier could be read for "
-                f"{path}. Nothing was changed; run it again."
+                f"Only {read_count} of {expected_count} positions deleted earlier could be read for "
+                f"{data_path}. Nothing was changed; run it again."
             )
-    for number, deleted in before.items():
+    for file_number, file_positions in earlier_positions.items():
         # Not in place: the positions found are compared with these before the commit.
-        positions[number] = positions[number] | deleted
-    return [delete for deletes in own_deletes.values() for delete in deletes], before
+        positions[file_number] = positions[file_number] | file_positions
+    return [
+        delete_file for delete_files in deletes_by_path.values() for delete_file in delete_files
+    ], earlier_positions
 
 
-def _is_vector(delete: Any) -> bool:
+def _is_vector(delete_file: Any) -> bool:
     """Whether a delete file (an object of Iceberg's API) is a deletion vector."""
-    return delete.contentOffset() is not None
+    return delete_file.contentOffset() is not None
 
 
 def _earlier_positions_of_tasks(
-    spark: SparkSession, numbers: Mapping[str, int], inputs: ConversionInputs
+    spark: SparkSession, numbers_by_path: Mapping[str, int], inputs: ConversionInputs
 ) -> dict[int, BitMap64]:
-    """The positions that the listing's tasks delete in some data files, which have ``numbers`` by
+    """The positions that the listing's tasks delete in some data files, which have ``numbers_by_path`` by
     their paths; by these numbers.
     """
     staging = Staging(spark, inputs.snapshot_deletes.table)
-    answers = list(
-        elements(staging.java.vectors(inputs.snapshot_deletes.listing.tasks, joined(numbers)))
+    paths_and_blobs = list(
+        elements(
+            staging.java.vectors(
+                inputs.snapshot_deletes.listing.tasks, zero_joined(numbers_by_path)
+            )
+        )
     )
     return {
-        numbers[str(path)]: vector_positions(bytes(blob))
-        for path, blob in zip(answers[::2], answers[1::2], strict=True)
+        numbers_by_path[str(data_path)]: vector_positions(bytes(blob))
+        for data_path, blob in zip(paths_and_blobs[::2], paths_and_blobs[1::2], strict=True)
     }
 
 
 def _earlier_positions(
     spark: SparkSession,
-    name: Identifier,
-    numbers: Mapping[str, int],
-    own_deletes: Mapping[str, Sequence[Any]],
-    shared_records: Mapping[str, int],
+    table_name: Identifier,
+    numbers_by_path: Mapping[str, int],
+    deletes_by_path: Mapping[str, Sequence[Any]],
+    rows_by_shared_path: Mapping[str, int],
     inputs: ConversionInputs,
-    records: int,
+    position_count: int,
 ) -> dict[int, BitMap64]:
-    """The same of the whole snapshot, by one query that is spread as for so many ``records``: of
+    """The same of the whole snapshot, by one query that is spread as for so many ``position_count``: of
     the delete files that are each data file's own, and of those that several data files share.
     """
-    with_vector = {path for path, deletes in own_deletes.items() if any(map(_is_vector, deletes))}
-    by_path = local(
+    paths_with_vector = {
+        data_path
+        for data_path, delete_files in deletes_by_path.items()
+        if any(map(_is_vector, delete_files))
+    }
+    files_frame = frame_of_columns(
         spark,
         {
-            "path": (pa.string(), numbers.keys()),
-            "f": (pa.int32(), numbers.values()),
-            "has_vector": (pa.bool_(), [path in with_vector for path in numbers]),
+            "path": (pa.string(), numbers_by_path.keys()),
+            "f": (pa.int32(), numbers_by_path.values()),
+            "has_vector": (
+                pa.bool_(),
+                [data_path in paths_with_vector for data_path in numbers_by_path],
+            ),
         },
     )
-    if names := position_deletes_name_clashes(
+    if field_names := named_as_columns_of_position_deletes(
         inputs.snapshot_deletes.specs.values(), inputs.snapshot_deletes.format_version
     ):
         raise ConversionRefused(
             "Iceberg cannot read the positions that are deleted already, which the new deletion "
             "vectors must hold, because a partition field has the name of a column of its table "
-            f"position_deletes ({', '.join(names)}). Run icekit compact, which applies all deletes."
+            f"position_deletes ({', '.join(field_names)}). Run icekit compact, which applies all deletes."
         )
-    if names := fields_blocking_position_deletes(inputs.snapshot_deletes.specs.values()):
+    if field_names := fields_hiding_positions(inputs.snapshot_deletes.specs.values()):
         raise ConversionRefused(
             "The new deletion vectors must hold the positions that are deleted already, but "
-            f"{unreadable_position_deletes_reason(names)}. Run icekit compact, which applies all "
-            "deletes."
+            f"{hidden_positions_reason(field_names)}. Run icekit compact, which applies all deletes."
         )
     position_rows = metadata_table(
-        spark, name, "position_deletes", inputs.snapshot_deletes.snapshot_id
+        spark, table_name, "position_deletes", inputs.snapshot_deletes.snapshot_id
     )
-    _check_shared(spark, position_rows, shared_records)
+    _check_shared_deletes(spark, position_rows, rows_by_shared_path)
     joined_rows = position_rows.join(
-        by_path.hint("broadcast"), position_rows.file_path == by_path.path
+        files_frame.hint("broadcast"), position_rows.file_path == files_frame.path
     )
-    if with_vector:
+    if paths_with_vector:
         # A vector replaces all other position deletes of its data file.
         joined_rows = joined_rows.where("NOT has_vector OR content_offset IS NOT NULL")
-    return by_file(arrow_of(words(joined_rows.select("f", "pos"), records)))
+    return positions_by_file(
+        arrow_of(position_words(joined_rows.select("f", "pos"), position_count))
+    )
 
 
-def _check_shared(
-    spark: SparkSession, position_rows: DataFrame, shared_records: Mapping[str, int]
+def _check_shared_deletes(
+    spark: SparkSession, position_rows: DataFrame, rows_by_shared_path: Mapping[str, int]
 ) -> None:
     """Check that the metadata table lists all delete files of several data files: readers ignore
     such files once a vector exists.
     """
-    if not shared_records:
+    if not rows_by_shared_path:
         return
-    paths = local(spark, {"path": (pa.string(), shared_records)})
-    read = position_rows.join(
-        paths.hint("broadcast"), position_rows.delete_file_path == paths.path, "left_semi"
+    shared_files = frame_of_columns(spark, {"path": (pa.string(), rows_by_shared_path)})
+    row_count = position_rows.join(
+        shared_files.hint("broadcast"),
+        position_rows.delete_file_path == shared_files.path,
+        "left_semi",
     ).count()
-    expected = sum(shared_records.values())
-    if read != expected:
+    expected_count = sum(rows_by_shared_path.values())
+    if row_count != expected_count:
         raise ConversionRefused(
-            f"Only {read:,} of {expected:,} rows of "
-            f"{count(len(shared_records), 'position delete file')} could be read. Nothing was "
-            "changed; run it again."
+            f"Only {row_count:,} of {expected_count:,} rows of {count(len(rows_by_shared_path), 'position delete file')} "
+            "could be read. Nothing was changed; run it again."
         )
 
 
-def by_file(got: pa.Table) -> dict[int, BitMap64]:
-    """The positions of each data file from the rows of :func:`~icekit.rows.deletes.join.words`."""
+def positions_by_file(word_table: pa.Table) -> dict[int, BitMap64]:
+    """The positions of each data file from the rows of :func:`~icekit.rows.deletes.join.position_words`."""
     import numpy as np
 
-    numbers = got.column("f").to_numpy()
-    places = got.column("word").to_numpy()
-    bits = got.column("bits").to_numpy()
-    order = np.lexsort((places, numbers))
-    numbers = numbers[order]
-    places = places[order]
-    bits = bits[order]
-    files, starts = np.unique(numbers, return_index=True)
-    ends = [*starts, len(numbers)][1:]
+    file_numbers = word_table.column("f").to_numpy()
+    word_numbers = word_table.column("word").to_numpy()
+    word_bits = word_table.column("bits").to_numpy()
+    sort_order = np.lexsort((word_numbers, file_numbers))
+    file_numbers = file_numbers[sort_order]
+    word_numbers = word_numbers[sort_order]
+    word_bits = word_bits[sort_order]
+    distinct_numbers, starts = np.unique(file_numbers, return_index=True)
+    ends = [*starts, len(file_numbers)][1:]
     return {
-        int(file): positions_of(places[start:end], bits[start:end])
-        for file, start, end in zip(files, starts, ends, strict=True)
+        int(file_number): positions_of_words(word_numbers[start:end], word_bits[start:end])
+        for file_number, start, end in zip(distinct_numbers, starts, ends, strict=True)
     }
 
 
@@ -229,7 +260,7 @@ class NewDeletes:
     """What a conversion has written, before its commit; or what a rewrite reads with, which no
     commit gets.
 
-    ``found_positions`` are those of deleted rows, by a file's index in ``inputs.data``, and
+    ``found_positions`` are those of deleted rows, by a file's index in ``inputs.data_files``, and
     ``earlier_positions`` those that were deleted before, where a deletion vector replaces other
     deletes. ``written_positions`` are both of them for each index, ``added_files`` the delete files
     that hold them, in this order; ``removed_files`` the delete files that go.
@@ -245,7 +276,7 @@ class NewDeletes:
     @property
     def data_paths(self) -> list[str]:
         """The data files that ``added_files`` refer to."""
-        return [self.inputs.data[number].path for number in self.written_positions]
+        return [self.inputs.data_files[file_number].path for file_number in self.written_positions]
 
 
 def conversion_of(spark: SparkSession, staging: Staging, new_deletes: NewDeletes) -> Any:
@@ -259,7 +290,7 @@ def conversion_of(spark: SparkSession, staging: Staging, new_deletes: NewDeletes
         staging.java,
         list(new_deletes.added_files),
         list(new_deletes.removed_files),
-        placed(new_deletes.inputs.deletes),
+        files_text(new_deletes.inputs.delete_files),
     )
 
 
@@ -281,33 +312,47 @@ MakeCheck = Callable[["SparkSession", ConversionInputs, KeyView | None], Check]
 
 def write_deletes(
     spark: SparkSession,
-    name: Identifier,
+    table_name: Identifier,
     inputs: ConversionInputs,
-    writer: Writer,
+    writer: DeleteFileWriter,
     check: MakeCheck | None,
 ) -> tuple[NewDeletes, Mapping[str, str]]:
     """Write the delete files that replace equality deletes, and check them; also returns what the
     summary of a commit says of the check. ``writer`` can remove them.
     """
     with ExitStack() as stack:
-        view = KeyView(spark, inputs, stack) if inputs.data else None
-        checking = None if check is None else check(spark, inputs, view)
-        meanwhile = checking.look_up if checking else (lambda: None)
-        positions = deleted_positions(spark, view, inputs, meanwhile) if view else {}
-        found_positions = dict(positions)
-        _check_listed_once(inputs, positions)
-        has_vectors = inputs.snapshot_deletes.format_version >= 3
-        replaced, earlier = merge(spark, name, positions, inputs) if has_vectors else ([], {})
-        written_positions = dict(sorted(positions.items()))
-        added_files = writer.write(
-            [(n, inputs.data[n], file_positions) for n, file_positions in written_positions.items()]
+        key_view = KeyView(spark, inputs, stack) if inputs.data_files else None
+        commit_check = None if check is None else check(spark, inputs, key_view)
+        meanwhile = commit_check.look_up if commit_check else (lambda: None)
+        positions_by_number = (
+            deleted_positions(spark, key_view, inputs, meanwhile) if key_view else {}
         )
-        removed_files = [*replaced, *(inputs.equality_deletes() if inputs.is_last else ())]
+        found_positions = dict(positions_by_number)
+        _check_listed_once(inputs, positions_by_number)
+        has_vectors = inputs.snapshot_deletes.format_version >= 3
+        replaced_files, earlier_positions = (
+            merge_earlier_positions(spark, table_name, positions_by_number, inputs)
+            if has_vectors
+            else ([], {})
+        )
+        written_positions = dict(sorted(positions_by_number.items()))
+        added_files = writer.write(
+            [
+                (n, inputs.data_files[n], file_positions)
+                for n, file_positions in written_positions.items()
+            ]
+        )
+        removed_files = [*replaced_files, *(inputs.equality_deletes() if inputs.is_last else ())]
         new_deletes = NewDeletes(
-            inputs, found_positions, earlier, written_positions, added_files, removed_files
+            inputs,
+            found_positions,
+            earlier_positions,
+            written_positions,
+            added_files,
+            removed_files,
         )
         is_idle = not added_files and not removed_files
-        return new_deletes, {} if checking is None or is_idle else checking.run(new_deletes)
+        return new_deletes, {} if commit_check is None or is_idle else commit_check.run(new_deletes)
 
 
 def commit(new_deletes: NewDeletes, branch: str | None, tags: Mapping[str, str]) -> None:
@@ -318,38 +363,38 @@ def commit(new_deletes: NewDeletes, branch: str | None, tags: Mapping[str, str])
     since the snapshot that the files were found at stay, and apply.
     """
     snapshot_deletes = new_deletes.inputs.snapshot_deletes
-    delta = (
+    row_delta = (
         snapshot_deletes.table.newRowDelta()
         .validateFromSnapshot(snapshot_deletes.snapshot_id)
         .validateDeletedFiles()
     )
     if new_deletes.data_paths:
-        delta = delta.validateDataFilesExist(new_deletes.data_paths)
-    for file in new_deletes.added_files:
-        delta.addDeletes(file)
-    for file in new_deletes.removed_files:
-        delta.removeDeletes(file)
-    for key, value in tags.items():
-        delta.set(key, value)
+        row_delta = row_delta.validateDataFilesExist(new_deletes.data_paths)
+    for delete_file in new_deletes.added_files:
+        row_delta.addDeletes(delete_file)
+    for delete_file in new_deletes.removed_files:
+        row_delta.removeDeletes(delete_file)
+    for tag, tag_value in tags.items():
+        row_delta.set(tag, tag_value)
     if branch:
-        delta = delta.toBranch(branch)
-    delta.commit()
+        row_delta = row_delta.toBranch(branch)
+    row_delta.commit()
 
 
 def convert(
     spark: SparkSession,
-    name: Identifier,
+    table_name: Identifier,
     *,
     branch: str | None = None,
     partitions: Collection[Partition] | None = None,
-    up_to: int | None = None,
+    max_sequence: int | None = None,
     slices: int = 1,
     tags: Callable[[Sequence[Scope]], Mapping[str, str]] = lambda _: {},
     check: MakeCheck | None = None,
     before_commit: Callable[[], None] = lambda: None,
 ) -> None:
     """Replace a table's equality deletes with position deletes; see
-    :func:`~icekit.rows.deletes.find.remaining` for which are taken.
+    :func:`~icekit.rows.deletes.conversion_inputs.remaining_deletes` for which are taken.
 
     One commit, or ``slices`` of them, each for a part of the data files: the last removes the
     equality deletes. Until then all of them apply, so a run that ends early has changed no row. All
@@ -359,18 +404,20 @@ def convert(
     makes the check of each commit, and ``before_commit`` is called after it; if one of them raises,
     nothing is committed, and what was written is removed.
     """
-    conversion = _Conversion(spark, name, branch, tags, check, before_commit)
-    for index in range(slices):
+    conversion = _Conversion(spark, table_name, branch, tags, check, before_commit)
+    for slice_index in range(slices):
         # Read again for each slice: its snapshot must contain the commits of earlier slices, or
         # the conversion must stop.
-        snapshot_deletes = remaining(spark, name, branch=branch, partitions=partitions, up_to=up_to)
-        inputs = find(spark, snapshot_deletes, (index, slices))
+        snapshot_deletes = remaining_deletes(
+            spark, table_name, branch=branch, partitions=partitions, max_sequence=max_sequence
+        )
+        inputs = find_inputs(spark, snapshot_deletes, (slice_index, slices))
         if inputs is None:
             return
-        if index == 0:
-            up_to = max(file.sequence for file in inputs.deletes)
-        conversion.slice(inputs)
-    spark.sql(f"REFRESH TABLE {identifier(*name)}")
+        if slice_index == 0:
+            max_sequence = max(delete_file.sequence_number for delete_file in inputs.delete_files)
+        conversion.convert_slice(inputs)
+    spark.sql(f"REFRESH TABLE {identifier(*table_name)}")
 
 
 @dataclass
@@ -380,36 +427,36 @@ class _Conversion:
     """
 
     spark: SparkSession
-    name: Identifier
+    table_name: Identifier
     branch: str | None
-    tags: Callable[[Sequence[Scope]], Mapping[str, str]]
-    check: MakeCheck | None
+    commit_tags: Callable[[Sequence[Scope]], Mapping[str, str]]
+    make_check: MakeCheck | None
     before_commit: Callable[[], None]
-    deletes: set[str] = field(default_factory=set)
-    listed_at: list[tuple[int, int]] = field(default_factory=list)
-    marks: set[str] = field(default_factory=set)
+    delete_paths: set[str] = field(default_factory=set)
+    listed_snapshots: list[tuple[int, int]] = field(default_factory=list)
+    commit_marks: set[str] = field(default_factory=set)
 
-    def slice(self, inputs: ConversionInputs) -> None:
+    def convert_slice(self, inputs: ConversionInputs) -> None:
         """Commit one slice."""
-        deletes = {file.path for file in inputs.deletes}
-        if not self.listed_at:
-            self.deletes = deletes
-        elif not self.deletes.issuperset(deletes):
+        delete_paths = {delete_file.path for delete_file in inputs.delete_files}
+        if not self.listed_snapshots:
+            self.delete_paths = delete_paths
+        elif not self.delete_paths.issuperset(delete_paths):
             raise CommitConflict("older equality deletes were added while others were converted")
         else:
-            self._check_earlier(inputs)
-        self.listed_at.append(
+            self._check_earlier_slices(inputs)
+        self.listed_snapshots.append(
             (inputs.snapshot_deletes.snapshot_id, inputs.snapshot_deletes.sequence_number)
         )
-        self._convert(inputs)
+        self._commit_slice(inputs)
 
-    def _check_earlier(self, inputs: ConversionInputs) -> None:
+    def _check_earlier_slices(self, inputs: ConversionInputs) -> None:
         """Check that a slice still fits the earlier ones: their commits and, before the deletes are
         removed, all data files they apply to.
         """
-        listed_at, sequences = zip(*self.listed_at, strict=True)
+        snapshot_ids, sequence_numbers = zip(*self.listed_snapshots, strict=True)
         try:
-            commits = commits_since(inputs.snapshot_deletes, listed_at[0])
+            commits = commits_since(inputs.snapshot_deletes, snapshot_ids[0])
         except SnapshotNotFound:
             raise CommitConflict(
                 "the table was rolled back, or its snapshots expired, while its equality deletes "
@@ -417,32 +464,34 @@ class _Conversion:
             ) from None
         marks = {str(summary_of(commit).get(_MARK)) for commit in commits}
         # What a slice has seen counts only where the table has come from there.
-        lineage_ids = {listed_at[0], *(int(commit["snapshot-id"]) for commit in commits)}
-        if not self.marks <= marks or not lineage_ids.issuperset(listed_at):
+        lineage_ids = {snapshot_ids[0], *(int(commit["snapshot-id"]) for commit in commits)}
+        if not self.commit_marks <= marks or not lineage_ids.issuperset(snapshot_ids):
             raise CommitConflict(
                 "the table was rolled back while its equality deletes were converted"
             )
         if not inputs.is_last:
             return
-        if files := inputs.snapshot_deletes.listing.uncovered(
-            inputs.snapshot_deletes.scopes, sequences, inputs.slices[1]
+        if uncovered_paths := inputs.snapshot_deletes.listing.uncovered_paths(
+            inputs.snapshot_deletes.scopes, sequence_numbers, inputs.data_slice[1]
         ):
             raise CommitConflict(
-                f"another commit added {count(len(files), 'data file')} to which the equality "
+                f"another commit added {count(len(uncovered_paths), 'data file')} to which the equality "
                 "deletes apply while they were converted (a compaction may keep an old sequence "
-                f"number): {files[0]}"
+                f"number): {uncovered_paths[0]}"
             )
 
-    def _convert(self, inputs: ConversionInputs) -> None:
+    def _commit_slice(self, inputs: ConversionInputs) -> None:
         """One commit: the positions found; the last commit also removes the equality deletes."""
         spark = self.spark
-        name = self.name
+        table_name = self.table_name
         snapshot_deletes = inputs.snapshot_deletes
-        writer = Writer(spark, snapshot_deletes)
-        mark = uuid.uuid4().hex
+        writer = DeleteFileWriter(spark, snapshot_deletes)
+        commit_mark = uuid.uuid4().hex
         is_committing = False
         try:
-            new_deletes, checked = write_deletes(spark, name, inputs, writer, self.check)
+            new_deletes, check_tags = write_deletes(
+                spark, table_name, inputs, writer, self.make_check
+            )
             if not new_deletes.added_files and not new_deletes.removed_files:
                 return
             self.before_commit()
@@ -450,46 +499,49 @@ class _Conversion:
             commit(
                 new_deletes,
                 self.branch,
-                {**self.tags(snapshot_deletes.scopes), **checked, _MARK: mark},
+                {**self.commit_tags(snapshot_deletes.scopes), **check_tags, _MARK: commit_mark},
             )
         except Exception as error:
             # A commit whose answer was lost may still be made: the files it names must exist.
-            if not is_committing or _was_not_made(spark, name, error, mark):
+            if not is_committing or _is_commit_absent(spark, table_name, error, commit_mark):
                 writer.take_back()
             raise
-        self.marks.add(mark)
+        self.commit_marks.add(commit_mark)
 
 
-def _check_listed_once(inputs: ConversionInputs, positions: Iterable[int]) -> None:
+def _check_listed_once(inputs: ConversionInputs, file_numbers: Iterable[int]) -> None:
     """Refuse to delete rows of a data file that the table has more than once."""
-    paths = [inputs.data[number].path for number in positions]
-    if twice := inputs.snapshot_deletes.listing.repeated(paths):
+    data_paths = [inputs.data_files[file_number].path for file_number in file_numbers]
+    if repeated_paths := inputs.snapshot_deletes.listing.repeated_paths(data_paths):
         raise ConversionRefused(
-            f"{count_with_verb(len(twice), 'data file', 'is', 'are')} in the table more than once "
-            f"(appended twice), and a position delete would apply to every copy: {twice[0]}. "
+            f"{count_with_verb(len(repeated_paths), 'data file', 'is', 'are')} in the table more than once "
+            f"(appended twice), and a position delete would apply to every copy: {repeated_paths[0]}. "
             "Rewrite them first (rewrite_data_files with rewrite-all)."
         )
 
 
-def is_refused(error: Exception) -> bool:
+def is_refused_by_iceberg(error: Exception) -> bool:
     """Whether Iceberg raised an error after it has checked the table and made no commit."""
     return not _REFUSALS.isdisjoint(java_classes(error)[:1])
 
 
-def _was_not_made(spark: SparkSession, name: Identifier, error: Exception, mark: str) -> bool:
+def _is_commit_absent(
+    spark: SparkSession, table_name: Identifier, error: Exception, commit_mark: str
+) -> bool:
     """Whether a commit was certainly not made: Iceberg refused it, or nothing was sent, and no
     snapshot has its mark.
 
     A file that stays costs some bytes; removing a file that a commit names destroys the table.
     """
-    if is_engine_error(error) and not is_refused(error):
+    if is_engine_error(error) and not is_refused_by_iceberg(error):
         return False
     try:
-        table = load_table(spark, name)
+        table = load_table(spark, table_name)
         table.refresh()
         metadata = metadata_of(spark, table)
     except Exception:
         return False
     return all(
-        summary_of(snapshot).get(_MARK) != mark for snapshot in metadata.get("snapshots") or ()
+        summary_of(snapshot).get(_MARK) != commit_mark
+        for snapshot in metadata.get("snapshots") or ()
     )

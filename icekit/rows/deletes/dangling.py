@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 def drop_dangling(
     spark: SparkSession,
-    name: Identifier,
+    table_name: Identifier,
     tags: Mapping[str, str],
     *,
     branch: str | None = None,
     stop: Stop | None = None,
 ) -> int:
-    """Drop the delete files that apply to no data file; returns how many; ``name`` has its catalog.
+    """Drop the delete files that apply to no data file; returns how many; ``table_name`` has its catalog.
 
     Only the commit of an unchanged table is accepted: another writer may have added a data file to
     which an old delete applies. Raises the error of the commit then, and the errors of
@@ -37,37 +37,43 @@ def drop_dangling(
     """
     stop = stop or Stop()
     stop.check()
-    table = load_latest_table(spark, name)
-    files, snapshot_id = _dangling(spark, name, table, branch)
-    if files:
+    table = load_latest_table(spark, table_name)
+    dangling_files, snapshot_id = _find_dangling(spark, table_name, table, branch)
+    if dangling_files:
         stop.check()
-        _commit(spark, table, files, (branch or "main", snapshot_id), tags)
-    return len(files)
+        _commit(spark, table, dangling_files, (branch or "main", snapshot_id), tags)
+    return len(dangling_files)
 
 
-def count_dangling(spark: SparkSession, name: Identifier, *, branch: str | None = None) -> int:
+def count_dangling(
+    spark: SparkSession, table_name: Identifier, *, branch: str | None = None
+) -> int:
     """How many delete files :func:`drop_dangling` would drop now; it commits nothing."""
-    files, _ = _dangling(spark, name, load_latest_table(spark, name), branch)
-    return len(files)
+    dangling_files, _ = _find_dangling(
+        spark, table_name, load_latest_table(spark, table_name), branch
+    )
+    return len(dangling_files)
 
 
-def removed(
-    spark: SparkSession, name: Identifier, parent_id: int, snapshot_id: int
+def removed_delete_counts(
+    spark: SparkSession, table_name: Identifier, parent_id: int, snapshot_id: int
 ) -> tuple[int, int]:
     """Count the delete files that a commit removed, and those that applied to a data file before
     it.
     """
-    table = load_table(spark, name)
-    count, needed = _java(spark, table).removed(parent_id, snapshot_id)
-    return int(count), int(needed)
+    table = load_table(spark, table_name)
+    removed_count, needed_count = _dangling_java(spark, table).removed_delete_counts(
+        parent_id, snapshot_id
+    )
+    return int(removed_count), int(needed_count)
 
 
-def _java(spark: SparkSession, table: Any) -> Any:
+def _dangling_java(spark: SparkSession, table: Any) -> Any:
     return java_object(spark, table, "Dangling", table)
 
 
-def _dangling(
-    spark: SparkSession, name: Identifier, table: Any, branch: str | None
+def _find_dangling(
+    spark: SparkSession, table_name: Identifier, table: Any, branch: str | None
 ) -> tuple[Any, int]:
     """The delete files, as Java lists them, and the snapshot."""
     snapshot = head_snapshot(table, branch)
@@ -75,20 +81,24 @@ def _dangling(
         return [], 0
     snapshot_id = int(snapshot.snapshotId())
     try:
-        return _java(spark, table).of(snapshot_id), snapshot_id
+        return _dangling_java(spark, table).of(snapshot_id), snapshot_id
     except Exception as error:
-        explained = explain(error, name)
-        if isinstance(explained, MetadataUnreadable):
-            raise explained from error
+        explained_error = explain(error, table_name)
+        if isinstance(explained_error, MetadataUnreadable):
+            raise explained_error from error
         raise
 
 
 def _commit(
-    spark: SparkSession, table: Any, files: Any, base: tuple[str, int], tags: Mapping[str, str]
+    spark: SparkSession,
+    table: Any,
+    dangling_files: Any,
+    branch_and_snapshot: tuple[str, int],
+    tags: Mapping[str, str],
 ) -> None:
-    checked = guarded_table(spark, table, expected_head=base)
-    rewrite = _java(spark, table).without(checked.newRewrite(), files)
-    rewrite = rewrite.validateFromSnapshot(base[1]).toBranch(base[0])
+    checked_table = guarded_table(spark, table, base=branch_and_snapshot)
+    rewrite = _dangling_java(spark, table).without(checked_table.newRewrite(), dangling_files)
+    rewrite = rewrite.validateFromSnapshot(branch_and_snapshot[1]).toBranch(branch_and_snapshot[0])
     for key, value in tags.items():
         rewrite = rewrite.set(key, value)
     rewrite.commit()

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from pyroaring import BitMap64
 
 from icekit.engine.bridge import elements, java_object
-from icekit.rows.deletes.find import SnapshotDeletes
-from icekit.rows.deletes.listing import File, joined
+from icekit.rows.deletes.conversion_inputs import SnapshotDeletes
+from icekit.rows.deletes.listing import File, zero_joined
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,21 +34,23 @@ PATH_ID = 2_147_483_546
 POSITION_ID = 2_147_483_545
 
 
-def positions_of(words: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]) -> BitMap64:
-    """The deleted positions of a data file from words of 64 bits, each given once: ``words`` are
-    the word numbers, ``bits`` their bits.
+def positions_of_words(
+    word_numbers: npt.NDArray[np.int64], word_bits: npt.NDArray[np.int64]
+) -> BitMap64:
+    """The deleted positions of a data file from words of 64 bits, each given once: ``word_numbers`` are
+    the word numbers, ``word_bits`` their bits.
     """
     import numpy as np
 
-    flags = np.unpackbits(
-        bits.astype("<i8").view(np.uint8).reshape(len(bits), 8), axis=1, bitorder="little"
+    bit_flags = np.unpackbits(
+        word_bits.astype("<i8").view(np.uint8).reshape(len(word_bits), 8), axis=1, bitorder="little"
     )
-    rows, places = np.nonzero(flags)
-    positions = words[rows] * _WORD + places
+    word_indexes, bit_indexes = np.nonzero(bit_flags)
+    positions = word_numbers[word_indexes] * _WORD + bit_indexes
     return BitMap64(array("Q", positions.tobytes()))
 
 
-def listed(positions: BitMap64) -> npt.NDArray[np.int64]:
+def sorted_array(positions: BitMap64) -> npt.NDArray[np.int64]:
     """All positions, sorted."""
     import numpy as np
 
@@ -59,8 +61,8 @@ def vector_blob(positions: BitMap64) -> bytes:
     """The positions as a ``deletion-vector-v1`` blob (Iceberg's Puffin specification): length,
     magic, bitmap (the portable roaring format), checksum.
     """
-    body = _MAGIC + positions.serialize()
-    return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+    blob_body = _MAGIC + positions.serialize()
+    return struct.pack(">I", len(blob_body)) + blob_body + struct.pack(">I", zlib.crc32(blob_body))
 
 
 def vector_positions(blob: bytes) -> BitMap64:
@@ -68,13 +70,13 @@ def vector_positions(blob: bytes) -> BitMap64:
     return BitMap64.deserialize(blob[8:-4])
 
 
-def position_file(path: str, positions: BitMap64) -> bytes:
+def position_file_bytes(data_path: str, positions: BitMap64) -> bytes:
     """The positions in one data file as a Parquet position delete file of format version 2."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    sorted_positions = listed(positions)
+    sorted_positions = sorted_array(positions)
     schema = pa.schema(
         [
             pa.field(
@@ -88,14 +90,14 @@ def position_file(path: str, positions: BitMap64) -> bytes:
             ),
         ]
     )
-    paths = pa.DictionaryArray.from_arrays(
-        np.zeros(len(sorted_positions), dtype=np.int32), pa.array([path])
+    path_column = pa.DictionaryArray.from_arrays(
+        np.zeros(len(sorted_positions), dtype=np.int32), pa.array([data_path])
     )
-    table = pa.Table.from_arrays([paths, pa.array(sorted_positions)], schema=schema)
+    file_table = pa.Table.from_arrays([path_column, pa.array(sorted_positions)], schema=schema)
     out = io.BytesIO()
     # Deltas of sorted positions take about one bit each; a dictionary would take more.
     pq.write_table(
-        table,
+        file_table,
         out,
         compression="zstd",
         use_dictionary=["file_path"],
@@ -111,19 +113,27 @@ VECTORS_PER_FILE = 1_000
 
 
 def position_deletes(
-    listing: Any, paths: Iterable[str]
+    listing: Any, data_paths: Iterable[str]
 ) -> tuple[dict[str, list[Any]], dict[str, int]]:
     """The position delete files and deletion vectors of some data files, by data file; and of those
     that cover several data files how many rows each has, by path. ``listing`` is Java's.
     """
-    own_deletes, shared_records = elements(listing.positionDeletes(joined(paths)))
+    deletes_by_path, rows_by_shared_path = elements(
+        listing.positionDeletes(zero_joined(data_paths))
+    )
     return (
-        {path: list(elements(own_deletes.get(path))) for path in elements(own_deletes.keySet())},
-        {path: int(shared_records.get(path)) for path in elements(shared_records.keySet())},
+        {
+            file_path: list(elements(deletes_by_path.get(file_path)))
+            for file_path in elements(deletes_by_path.keySet())
+        },
+        {
+            file_path: int(rows_by_shared_path.get(file_path))
+            for file_path in elements(rows_by_shared_path.keySet())
+        },
     )
 
 
-class Writer:
+class DeleteFileWriter:
     """Writes what a conversion adds to a table, and can remove it as long as no commit names it."""
 
     def __init__(self, spark: SparkSession, snapshot_deletes: SnapshotDeletes) -> None:
@@ -135,39 +145,41 @@ class Writer:
         )
         self.written: list[str] = []
 
-    def write(self, positions_by_file: Sequence[tuple[int, File, BitMap64]]) -> list[Any]:
+    def write(self, new_positions: Sequence[tuple[int, File, BitMap64]]) -> list[Any]:
         """Position delete files, or deletion vectors from format version 3 on, for the positions in
         data files, which have their places in the listing.
         """
         if self._version < 3:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
-                return list(pool.map(lambda one: self._position_file(*one), positions_by_file))
-        chunks = range(0, len(positions_by_file), VECTORS_PER_FILE)
+                return list(pool.map(lambda one: self._write_position_file(*one), new_positions))
+        chunk_starts = range(0, len(new_positions), VECTORS_PER_FILE)
         return [
-            each
-            for start in chunks
-            for each in self._vectors(positions_by_file[start : start + VECTORS_PER_FILE])
+            vector
+            for start in chunk_starts
+            for vector in self._write_vectors(new_positions[start : start + VECTORS_PER_FILE])
         ]
 
-    def _position_file(self, number: int, file: File, positions: BitMap64) -> Any:
-        content = position_file(file.path, positions)
-        location = self._location(number, "parquet")
-        ends = positions.min(), positions.max()
-        return self._java.write(number, location, content, len(positions), *ends)
-
-    def _vectors(self, positions_by_file: Sequence[tuple[int, File, BitMap64]]) -> list[Any]:
-        location = self._location(positions_by_file[0][0], "puffin")
-        blobs = [vector_blob(positions) for _, _, positions in positions_by_file]
-        figures = (
-            value
-            for (number, _, positions), blob in zip(positions_by_file, blobs, strict=True)
-            for value in (number, len(blob), len(positions))
+    def _write_position_file(self, file_number: int, data_file: File, positions: BitMap64) -> Any:
+        content_bytes = position_file_bytes(data_file.path, positions)
+        location = self._new_location(file_number, "parquet")
+        position_range = positions.min(), positions.max()
+        return self._java.write(
+            file_number, location, content_bytes, len(positions), *position_range
         )
-        return list(elements(self._java.vectors(location, b"".join(blobs), joined(figures))))
 
-    def _location(self, number: int, suffix: str) -> str:
+    def _write_vectors(self, new_positions: Sequence[tuple[int, File, BitMap64]]) -> list[Any]:
+        location = self._new_location(new_positions[0][0], "puffin")
+        blobs = [vector_blob(positions) for _, _, positions in new_positions]
+        figures = (
+            figure
+            for (file_number, _, positions), blob in zip(new_positions, blobs, strict=True)
+            for figure in (file_number, len(blob), len(positions))
+        )
+        return list(elements(self._java.vectors(location, b"".join(blobs), zero_joined(figures))))
+
+    def _new_location(self, file_number: int, suffix: str) -> str:
         """Where a new file for a data file belongs; noted before it is written."""
-        location = str(self._java.location(number, f"icekit-{uuid.uuid4()}-deletes.{suffix}"))
+        location = str(self._java.location(file_number, f"icekit-{uuid.uuid4()}-deletes.{suffix}"))
         self.written.append(location)
         return location
 

@@ -37,18 +37,20 @@ class KeyTable:
     one (an object of Iceberg's API) are read.
     """
 
-    def __init__(self, spark: SparkSession, files_of: Any, metadata: Mapping[str, Any]) -> None:
-        unnamed = {**metadata, "table-uuid": str(uuid.uuid4())}
+    def __init__(self, spark: SparkSession, source_table: Any, metadata: Mapping[str, Any]) -> None:
+        renamed_metadata = {**metadata, "table-uuid": str(uuid.uuid4())}
         #: An object of the Java class.
-        self.java = java_object(spark, files_of, "KeyTable", files_of, json.dumps(unnamed))
+        self.java = java_object(
+            spark, source_table, "KeyTable", source_table, json.dumps(renamed_metadata)
+        )
         self.staging = Staging(spark, self.java.table())
 
     @classmethod
     def of_fields(
-        cls, spark: SparkSession, files_of: Any, metadata: Json, fields: Sequence[Json]
+        cls, spark: SparkSession, source_table: Any, metadata: Json, fields: Sequence[Json]
     ) -> KeyTable:
         """A table of only these fields, by which delete files are read: they need not hold the
         others, required ones either. The metadata is that of the table whose files they are.
         """
-        schemas = {"schemas": [{"type": "struct", "schema-id": 0, "fields": fields}]}
-        return cls(spark, files_of, {**metadata, **_ONLY_FIELDS, **schemas})
+        schema_entry = {"schemas": [{"type": "struct", "schema-id": 0, "fields": fields}]}
+        return cls(spark, source_table, {**metadata, **_ONLY_FIELDS, **schema_entry})

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.iceberg.definition import PartitionSpec
 from icekit.iceberg.metadata import properties_of
-from icekit.rows.deletes.applies import order_of
-from icekit.rows.deletes.find import ConversionInputs
+from icekit.rows.deletes.conversion_inputs import ConversionInputs
 from icekit.rows.deletes.key_table import KeyTable
 from icekit.rows.deletes.keys import DeleteKeys, KeySet
-from icekit.rows.deletes.listing import File, joined
+from icekit.rows.deletes.listing import File, zero_joined
+from icekit.rows.deletes.ruled_out import delete_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +49,7 @@ class KeyView:
     valid until ``stack`` ends; writes nothing.
 
     Columns are named after their field ids. Beside them are :data:`FILE` (a data file's place in
-    the listing), :data:`SEQUENCE` (:func:`~icekit.rows.deletes.applies.order_of`) and :data:`PART`.
+    the listing), :data:`SEQUENCE` (:func:`~icekit.rows.deletes.ruled_out.delete_order`) and :data:`PART`.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class KeyView:
         self._spark = spark
         self._inputs = inputs
         self._stack = stack
-        metadata = _metadata(
+        metadata = _view_metadata(
             inputs.snapshot_deletes.metadata, inputs.keys, inputs.snapshot_deletes.specs
         )
         self._table = KeyTable(spark, inputs.snapshot_deletes.table, metadata)
@@ -66,96 +66,121 @@ class KeyView:
         self._deletes: dict[int, DataFrame] = {}
         self._parts: Collection[int] | None = None
 
-    def of_parts(self, parts: Collection[int]) -> KeyView:
+    def of_partitions(self, partition_numbers: Collection[int]) -> KeyView:
         """The view of some partitions, by their numbers, with the deletes that apply there."""
-        view = copy.copy(self)
-        view.__dict__.pop("data", None)
-        view._deletes = {}
-        view._parts = {*parts, -1}
-        return view
+        partial_view = copy.copy(self)
+        partial_view.__dict__.pop("data", None)
+        partial_view._deletes = {}
+        partial_view._parts = {*partition_numbers, -1}
+        return partial_view
 
-    def _has(self, file: File) -> bool:
-        return self._parts is None or file.part in self._parts
+    def _has_partition_of(self, file: File) -> bool:
+        return self._parts is None or file.partition_number in self._parts
 
     @cached_property
     def data(self) -> DataFrame:
         """The rows of all data files."""
-        files = [(i, file) for i, file in enumerate(self._inputs.data) if self._has(file)]
-        rows = [(i, order_of(file.sequence), file.part) for i, file in files]
-        return self._read(rows, sum(file.size for _, file in files), is_data=True)
+        numbered_files = [
+            (i, file)
+            for i, file in enumerate(self._inputs.data_files)
+            if self._has_partition_of(file)
+        ]
+        partition_values = [
+            (i, delete_order(file.sequence_number), file.partition_number)
+            for i, file in numbered_files
+        ]
+        return self._read_keys(
+            partition_values, sum(file.size_bytes for _, file in numbered_files), is_data=True
+        )
 
     def deletes(self, key_set: KeySet) -> DataFrame:
         """The delete records of a key set."""
-        if key_set.kind not in self._deletes:
-            files = [each for each in self._inputs.deletes_of(key_set) if self._has(each[1])]
-            rows = [(i, order_of(f.sequence, order), f.part) for i, f, order in files]
-            size = sum(file.size for _, file, _ in files)
-            self._deletes[key_set.kind] = self._read(rows, size, is_data=False)
-        return self._deletes[key_set.kind]
+        if key_set.set_index not in self._deletes:
+            numbered_files = [
+                numbered_file
+                for numbered_file in self._inputs.deletes_of(key_set)
+                if self._has_partition_of(numbered_file[1])
+            ]
+            partition_values = [
+                (i, delete_order(f.sequence_number, file_index), f.partition_number)
+                for i, f, file_index in numbered_files
+            ]
+            size_bytes = sum(file.size_bytes for _, file, _ in numbered_files)
+            self._deletes[key_set.set_index] = self._read_keys(
+                partition_values, size_bytes, is_data=False
+            )
+        return self._deletes[key_set.set_index]
 
-    def _read(
-        self, rows: Sequence[tuple[int, ...]], size_bytes: int, *, is_data: bool
+    def _read_keys(
+        self, partition_values: Sequence[tuple[int, ...]], size_bytes: int, *, is_data: bool
     ) -> DataFrame:
-        text = joined(number for row in rows for number in row)
+        values_text = zero_joined(
+            number for file_values in partition_values for number in file_values
+        )
         listing = self._inputs.snapshot_deletes.listing.java
         staging = self._table.staging
-        tasks = self._table.java.tasks(staging.java, listing, text, is_data, self._spec_of_deletes)
-        split = size_bytes // self._spark.sparkContext.defaultParallelism
+        scan_tasks = self._table.java.tasks(
+            staging.java, listing, values_text, is_data, self._spec_of_deletes
+        )
+        split_bytes = size_bytes // self._spark.sparkContext.defaultParallelism
         options = {
-            "split-size": str(min(max(split, _SMALLEST_SPLIT), _SPLIT)),
+            "split-size": str(min(max(split_bytes, _SMALLEST_SPLIT), _SPLIT)),
             "file-open-cost": str(_FILE_COST),
         }
-        return self._stack.enter_context(staging.staged_rows(tasks, options))
+        return self._stack.enter_context(staging.staged_rows(scan_tasks, options))
 
 
-def _metadata(
-    table: Mapping[str, Any], keys: DeleteKeys, specs: Mapping[int, PartitionSpec]
+def _view_metadata(
+    table_metadata: Mapping[str, Any], keys: DeleteKeys, specs_by_id: Mapping[int, PartitionSpec]
 ) -> dict[str, Any]:
     """The metadata of an empty table with the key columns and those that describe a file."""
-    first = int(table.get("last-column-id") or 0) + 1
-    columns = [
-        {"id": first + i, "name": name, "required": True, "type": kind}
-        for i, (name, kind) in enumerate(_COLUMNS)
+    first_column_id = int(table_metadata.get("last-column-id") or 0) + 1
+    file_columns = [
+        {"id": first_column_id + i, "name": name, "required": True, "type": column_type}
+        for i, (name, column_type) in enumerate(_COLUMNS)
     ]
-    own_fields = [
-        _identity(name, first + i, _PARTITION + i) for i, (name, _) in enumerate(_COLUMNS)
+    file_fields = [
+        _identity_field(name, first_column_id + i, _PARTITION + i)
+        for i, (name, _) in enumerate(_COLUMNS)
     ]
-    places = {
-        column: _PARTITION + len(_COLUMNS) + i for i, column in enumerate(sorted(keys.columns))
+    partition_ids = {
+        column_id: _PARTITION + len(_COLUMNS) + i
+        for i, column_id in enumerate(sorted(keys.columns))
     }
-    constants = {
-        number: {f.source_id for f in spec.fields if f.transform == "identity"} & places.keys()
-        for number, spec in specs.items()
+    constant_ids_by_spec = {
+        spec_id: {f.source_id for f in spec.fields if f.transform == "identity"}
+        & partition_ids.keys()
+        for spec_id, spec in specs_by_id.items()
     }
-    of_deletes = max(specs, default=0) + 1
-    mapping = properties_of(table).get("schema.name-mapping.default")
+    deletes_spec_id = max(specs_by_id, default=0) + 1
+    name_mapping = properties_of(table_metadata).get("schema.name-mapping.default")
     return {
         "format-version": 2,
-        "location": str(table["location"]),
+        "location": str(table_metadata["location"]),
         "last-sequence-number": 0,
         "last-updated-ms": 0,
-        "last-column-id": first + len(_COLUMNS),
+        "last-column-id": first_column_id + len(_COLUMNS),
         "current-schema-id": 0,
-        "schemas": [{"type": "struct", "schema-id": 0, "fields": [*keys.fields, *columns]}],
-        "default-spec-id": of_deletes,
+        "schemas": [{"type": "struct", "schema-id": 0, "fields": [*keys.fields, *file_columns]}],
+        "default-spec-id": deletes_spec_id,
         "partition-specs": [
             {
-                "spec-id": number,
+                "spec-id": spec_id,
                 "fields": [
-                    *own_fields,
-                    *(_identity(f"i{i}", i, places[i]) for i in sorted(columns_of)),
+                    *file_fields,
+                    *(_identity_field(f"i{i}", i, partition_ids[i]) for i in sorted(constant_ids)),
                 ],
             }
-            for number, columns_of in {**constants, of_deletes: set()}.items()
+            for spec_id, constant_ids in {**constant_ids_by_spec, deletes_spec_id: set()}.items()
         ],
-        "last-partition-id": _PARTITION + len(_COLUMNS) + len(places),
+        "last-partition-id": _PARTITION + len(_COLUMNS) + len(partition_ids),
         "default-sort-order-id": 0,
         "sort-orders": [{"order-id": 0, "fields": []}],
-        "properties": {"schema.name-mapping.default": mapping} if mapping else {},
+        "properties": {"schema.name-mapping.default": name_mapping} if name_mapping else {},
         "snapshots": [],
     }
 
 
-def _identity(name: str, source_id: int, field_id: int) -> dict[str, Any]:
+def _identity_field(name: str, source_id: int, field_id: int) -> dict[str, Any]:
     """A partition field."""
     return {"name": name, "transform": "identity", "source-id": source_id, "field-id": field_id}

@@ -31,7 +31,7 @@ class Scope:
     """
 
     partition: Partition
-    number: int
+    scope_index: int
     is_global: bool
     max_sequence: int
     delete_files: int
@@ -62,16 +62,16 @@ class File:
 
     path: str
     field_ids: tuple[int, ...]
-    size: int
+    size_bytes: int
     records: int
-    sequence: int
+    sequence_number: int
     spec_id: int
-    part: int
+    partition_number: int
 
     @property
     def is_global(self) -> bool:
         """Whether a delete file applies to every partition."""
-        return self.part == -1
+        return self.partition_number == -1
 
 
 class DeleteListing:
@@ -88,78 +88,97 @@ class DeleteListing:
         spark: SparkSession,
         table: Any,
         snapshot_id: int,
-        specs: Mapping[int, PartitionSpec],
-        up_to: int | None = None,
+        specs_by_id: Mapping[int, PartitionSpec],
+        max_sequence: int | None = None,
         *,
-        tasks: Any = None,
+        scan_tasks: Any = None,
     ) -> None:
-        self.tasks = tasks
-        limit = 2**63 - 1 if up_to is None else up_to
-        self.java = java_object(spark, table, "Listing", table, snapshot_id, limit, tasks)
+        self.tasks = scan_tasks
+        sequence_limit = 2**63 - 1 if max_sequence is None else max_sequence
+        self.java = java_object(
+            spark, table, "Listing", table, snapshot_id, sequence_limit, scan_tasks
+        )
         self.counted = FileCounts(*json.loads(self.java.counted()))
         #: The field ids of all keys.
         self.key_ids = frozenset[int](json.loads(self.java.keyIds()))
         self.scopes = tuple(
             Scope(
-                partition_of(spec_id, values),
-                number,
-                specs[spec_id].is_unpartitioned,
+                partition_of(spec_id, partition_values),
+                scope_index,
+                specs_by_id[spec_id].is_unpartitioned,
                 newest,
                 *sums,
             )
-            for number, (spec_id, values, newest, sums) in enumerate(json.loads(self.java.scopes()))
+            for scope_index, (spec_id, partition_values, newest, sums) in enumerate(
+                json.loads(self.java.scopes())
+            )
         )
 
-    def files(
-        self, chosen_scopes: Iterable[Scope], slices: tuple[int, int] = (0, 1)
+    def files_of(
+        self, scopes: Iterable[Scope], data_slice: tuple[int, int] = (0, 1)
     ) -> tuple[list[File], list[File]]:
         """The equality delete files of some scopes, and the data files older than their newest; of
         these a part: (2, 5) is the third of five.
 
         The driver holds a row per file of a batch, not of the table.
         """
-        deletes: list[File] = []
-        data: list[File] = []
-        for path, *figures, key in json.loads(self.java.list(_numbers(chosen_scopes), *slices)):
-            files = data if key is None else deletes
-            files.append(File(path, tuple(key or ()), *figures))
-        return deletes, data
+        delete_files: list[File] = []
+        data_files: list[File] = []
+        for file_path, *figures, key in json.loads(
+            self.java.list(_indexes_text(scopes), *data_slice)
+        ):
+            target_files = data_files if key is None else delete_files
+            target_files.append(File(file_path, tuple(key or ()), *figures))
+        return delete_files, data_files
 
-    def uncovered(
-        self, chosen: Iterable[Scope], listed_at: Sequence[int], slices: int
+    def uncovered_paths(
+        self, scopes: Iterable[Scope], sequence_numbers: Sequence[int], slice_count: int
     ) -> list[str]:
         """The data files with some scopes' deletes that the earlier slices have not seen.
 
-        ``listed_at`` has, for each earlier slice, the sequence number of the snapshot that it was
+        ``sequence_numbers`` has, for each earlier slice, the sequence number of the snapshot that it was
         listed at. A rewrite may give its files the sequence number that the rewrite started from,
         so that deletes older than the files apply to them.
         """
-        return list(json.loads(self.java.uncovered(_numbers(chosen), joined(listed_at), slices)))
+        return list(
+            json.loads(
+                self.java.uncovered(
+                    _indexes_text(scopes), zero_joined(sequence_numbers), slice_count
+                )
+            )
+        )
 
-    def repeated(self, paths: Collection[str]) -> list[str]:
+    def repeated_paths(self, data_paths: Collection[str]) -> list[str]:
         """The given data files that the snapshot holds more than once (appended twice), with
         different sequence numbers.
         """
-        return list(json.loads(self.java.repeated(joined(paths))))
+        return list(json.loads(self.java.repeated(zero_joined(data_paths))))
 
-    def applied(self) -> Mapping[int, AppliedDeletes]:
+    def applied_by_scope(self) -> Mapping[int, AppliedDeletes]:
         """What a scan applies of each scope's deletes, by the scope's number; plans a scan of the
         whole table.
         """
-        return {number: AppliedDeletes(*sums) for number, sums in json.loads(self.java.applied())}
+        return {
+            scope_index: AppliedDeletes(*sums)
+            for scope_index, sums in json.loads(self.java.applied())
+        }
 
-    def where(self, expression: Any, *, case_sensitive: bool) -> tuple[frozenset[Partition], bool]:
+    def matching_partitions(
+        self, iceberg_expression: Any, *, case_sensitive: bool
+    ) -> tuple[frozenset[Partition], bool]:
         """The partitions with equality deletes that may hold rows of an Iceberg expression, and
         whether any were left out.
 
         An expression that no partition field answers selects every partition; then none are left
         out. Raises Iceberg's error for a column that does not exist.
         """
-        numbers, narrows = json.loads(self.java.where(expression, case_sensitive))
-        return frozenset(self.scopes[number].partition for number in numbers), narrows
+        scope_indexes, is_narrowed = json.loads(self.java.where(iceberg_expression, case_sensitive))
+        return frozenset(
+            self.scopes[scope_index].partition for scope_index in scope_indexes
+        ), is_narrowed
 
 
-def local(
+def frame_of_columns(
     spark: SparkSession, columns: Mapping[str, tuple[pa.DataType, Iterable[Any]]]
 ) -> DataFrame:
     """A frame of values from the driver, sent as Arrow: rows would be unpacked by Python
@@ -167,30 +186,39 @@ def local(
     """
     return frame_of(
         spark,
-        pa.table({name: pa.array(list(values), kind) for name, (kind, values) in columns.items()}),
+        pa.table(
+            {
+                column_name: pa.array(list(values), arrow_type)
+                for column_name, (arrow_type, values) in columns.items()
+            }
+        ),
     )
 
 
-def joined(values: Iterable[object]) -> str:
+def zero_joined(values: Iterable[object]) -> str:
     """Values as text for Java, with a zero between them."""
     return "\0".join(map(str, values))
 
 
-def placed(files: Iterable[File]) -> str:
-    """Path, number of the partition and sequence number of each file, :func:`joined`."""
-    return joined(value for file in files for value in (file.path, file.part, file.sequence))
+def files_text(files: Iterable[File]) -> str:
+    """Path, number of the partition and sequence number of each file, :func:`zero_joined`."""
+    return zero_joined(
+        value
+        for file in files
+        for value in (file.path, file.partition_number, file.sequence_number)
+    )
 
 
-def _numbers(scopes: Iterable[Scope]) -> str:
-    return joined(scope.number for scope in scopes)
+def _indexes_text(scopes: Iterable[Scope]) -> str:
+    return zero_joined(scope.scope_index for scope in scopes)
 
 
-def data_under(scopes: Sequence[Scope]) -> tuple[int, int, int]:
+def data_under_deletes(scopes: Sequence[Scope]) -> tuple[int, int, int]:
     """The data files that the deletes of some scopes apply to, their bytes and their rows."""
     # Global deletes of two specs apply to the same data files, and are converted separately from
     # those of partitions.
-    everywhere = sorted((s for s in scopes if s.is_global), key=lambda s: s.data_files)
-    widest_scopes = everywhere[-1:] or scopes
+    global_scopes = sorted((s for s in scopes if s.is_global), key=lambda s: s.data_files)
+    widest_scopes = global_scopes[-1:] or scopes
     return (
         sum(s.data_files for s in widest_scopes),
         sum(s.data_bytes for s in widest_scopes),
@@ -198,12 +226,12 @@ def data_under(scopes: Sequence[Scope]) -> tuple[int, int, int]:
     )
 
 
-def read_of(scopes: Sequence[Scope], slices: int = 1) -> tuple[int, int]:
+def conversion_reads(scopes: Sequence[Scope], slice_count: int = 1) -> tuple[int, int]:
     """The files that one commit of a conversion reads, and their bytes: all the deletes, and its
     slice of the data files that they apply to.
     """
-    files, size, _ = data_under(scopes)
+    data_files, data_bytes, _ = data_under_deletes(scopes)
     return (
-        files // slices + sum(s.delete_files for s in scopes),
-        size // slices + sum(s.delete_bytes for s in scopes),
+        data_files // slice_count + sum(s.delete_files for s in scopes),
+        data_bytes // slice_count + sum(s.delete_bytes for s in scopes),
     )

@@ -18,21 +18,21 @@ from icekit.engine.column_types import Ability
 from icekit.health.facts.column_support import engine_limits, unsupported_columns
 from icekit.health.facts.head import head
 from icekit.iceberg.metadata import Json, leaves, schema_of, snapshots_by_id
-from icekit.rows.deletes.applies import EVERYWHERE, FILE, OWN, order_of, unless_ruled_out
+from icekit.rows.deletes.conversion_inputs import ConversionInputs, find_inputs, remaining_deletes
 from icekit.rows.deletes.convert import convert
-from icekit.rows.deletes.find import ConversionInputs, find, remaining
 from icekit.rows.deletes.join import (
     ROW_ORDER,
     ROW_PART,
-    deduplicated,
-    newest_of,
-    row_key,
+    key_column,
+    newest_column,
+    newest_deletes,
     with_join_hint,
-    with_newest,
+    with_newest_delete,
 )
 from icekit.rows.deletes.key_view import KeyView
 from icekit.rows.deletes.keys import with_fields
-from icekit.rows.deletes.listing import local
+from icekit.rows.deletes.listing import frame_of_columns
+from icekit.rows.deletes.ruled_out import EVERYWHERE, FILE, OWN, checked_match_sql, delete_order
 from icekit.sandbox.clones import clone
 
 if TYPE_CHECKING:
@@ -58,19 +58,19 @@ def resolved(
     :class:`~icekit.common.errors.ConversionRefused`.
     """
     require_readable(lake, table, f"the rows of {display_name(table)} cannot be read")
-    with clone(lake, table, snapshot) as copy:
-        name = lake.sql_name(copy.table)
-        convert(lake.spark, name)
-        yield lake.spark.table(identifier(*name))
+    with clone(lake, table, snapshot) as table_clone:
+        clone_name = lake.sql_name(table_clone.table)
+        convert(lake.spark, clone_name)
+        yield lake.spark.table(identifier(*clone_name))
 
 
 def require_readable(lake: Lake, table: Identifier, refusal: str) -> None:
     """Raise :class:`~icekit.common.errors.ConversionRefused` for a table with columns that the
     engine cannot read; ``refusal`` says what it cannot do then.
     """
-    columns = unsupported_columns(head(lake, table).metadata, lake.engine)
-    if any(column.ability is Ability.READ for column in columns):
-        raise ConversionRefused(f"{engine_limits(lake.engine, columns)}, so {refusal}.")
+    unsupported = unsupported_columns(head(lake, table).metadata, lake.engine)
+    if any(column.ability is Ability.READ for column in unsupported):
+        raise ConversionRefused(f"{engine_limits(lake.engine, unsupported)}, so {refusal}.")
 
 
 @frozen
@@ -83,9 +83,9 @@ class ResolvedSnapshot:
     """
 
     table: Identifier
-    selected: Sequence[str]
-    keys: str
-    finish: Callable[[DataFrame], DataFrame]
+    selected_sql: Sequence[str]
+    keys_sql: str
+    without_deleted_rows: Callable[[DataFrame], DataFrame]
 
 
 @contextlib.contextmanager
@@ -97,33 +97,37 @@ def resolved_snapshot(
 
     ``field_ids`` are those of the keys: the clone has them even if they were dropped, and the
     columns as they were then. Select
-    ``selected`` (the snapshot's columns) and the struct ``keys`` of ``table``, then ``finish`` the
+    ``selected_sql`` (the snapshot's columns) and the struct ``keys_sql`` of ``table``, then call
+    ``without_deleted_rows`` with the
     frame, in which the fields of that struct are the last columns: it drops deleted rows, and those
     columns.
     """
     with contextlib.ExitStack() as stack:
-        changed = partial(_with_schema_of, snapshot_id=snapshot_id, field_ids=field_ids)
-        copy = stack.enter_context(clone(lake, table, snapshot_id, change_metadata=changed))
-        name = lake.sql_name(copy.table)
+        with_key_columns = partial(_with_schema_of, snapshot_id=snapshot_id, field_ids=field_ids)
+        table_clone = stack.enter_context(clone(lake, table, snapshot_id, changed=with_key_columns))
+        clone_name = lake.sql_name(table_clone.table)
         try:
-            inputs = find(lake.spark, remaining(lake.spark, name))
+            inputs = find_inputs(lake.spark, remaining_deletes(lake.spark, clone_name))
         except ConversionRefused:
             inputs = None
-        selected = _selected(inputs) if inputs else None
-        if inputs is None or selected is None:
+        selected_sql = _selected_columns_sql(inputs) if inputs else None
+        if inputs is None or selected_sql is None:
             yield None
             return
-        _strip(inputs)
-        lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
-        view = KeyView(lake.spark, inputs, stack)
-        columns = [f"_file AS {identifier(_FILE)}"]
-        columns += [
-            f"{identifier(*c.names)} AS {identifier(row_key(c.field_id))}"
+        _remove_equality_deletes(inputs)
+        lake.spark.sql(f"REFRESH TABLE {identifier(*clone_name)}")
+        key_view = KeyView(lake.spark, inputs, stack)
+        key_columns_sql = [f"_file AS {identifier(_FILE)}"]
+        key_columns_sql += [
+            f"{identifier(*c.path_names)} AS {identifier(key_column(c.field_id))}"
             for c in inputs.keys.columns.values()
         ]
-        keys = f"struct({', '.join(columns)})"
+        keys_sql = f"struct({', '.join(key_columns_sql)})"
         yield ResolvedSnapshot(
-            name, selected, keys, lambda frame: _without_deleted(view, inputs, frame)
+            clone_name,
+            selected_sql,
+            keys_sql,
+            lambda frame: _without_deleted(key_view, inputs, frame),
         )
 
 
@@ -131,58 +135,65 @@ def _with_schema_of(metadata: Json, snapshot_id: int, field_ids: Collection[int]
     """The metadata with a current schema that has the columns of a snapshot, by their names and
     types then, these fields, and those of today's that specs and sort orders need.
     """
-    then = schema_of(metadata, snapshots_by_id(metadata)[snapshot_id].get("schema-id"))
-    sources = {
+    snapshot_schema = schema_of(metadata, snapshots_by_id(metadata)[snapshot_id].get("schema-id"))
+    source_ids = {
         source_id
-        for each in (*metadata.get("partition-specs", ()), *metadata.get("sort-orders", ()))
-        for field in each["fields"]
+        for spec_or_order in (
+            *metadata.get("partition-specs", ()),
+            *metadata.get("sort-orders", ()),
+        )
+        for field in spec_or_order["fields"]
         for source_id in field.get("source-ids", [field.get("source-id")])
     }
-    sources &= {leaf.field_id for leaf in leaves(schema_of(metadata))}
-    with_columns = {**metadata, "current-schema-id": then.get("schema-id", 0)}
-    return with_fields(with_columns, {*field_ids, *sources})
+    source_ids &= {leaf.field_id for leaf in leaves(schema_of(metadata))}
+    changed_metadata = {**metadata, "current-schema-id": snapshot_schema.get("schema-id", 0)}
+    return with_fields(changed_metadata, {*field_ids, *source_ids})
 
 
-def _selected(inputs: ConversionInputs) -> list[str] | None:
+def _selected_columns_sql(inputs: ConversionInputs) -> list[str] | None:
     """SQL for the columns that the snapshot of a clone was written with; None if a row does not
     tell which file it is of.
     """
     # A row identifies its file, but not which of two copies with different sequence numbers.
-    if inputs.snapshot_deletes.listing.repeated([file.path for file in inputs.data]):
+    if inputs.snapshot_deletes.listing.repeated_paths(
+        [data_file.path for data_file in inputs.data_files]
+    ):
         return None
     snapshot = inputs.snapshot_deletes.snapshot or {}
-    columns = schema_of(inputs.snapshot_deletes.metadata, snapshot.get("schema-id"))["fields"]
-    return [identifier(column["name"]) for column in columns]
+    snapshot_columns = schema_of(inputs.snapshot_deletes.metadata, snapshot.get("schema-id"))[
+        "fields"
+    ]
+    return [identifier(column["name"]) for column in snapshot_columns]
 
 
-def _strip(inputs: ConversionInputs) -> None:
+def _remove_equality_deletes(inputs: ConversionInputs) -> None:
     """Remove the equality deletes from a clone, only in its metadata."""
-    delta = inputs.snapshot_deletes.table.newRowDelta()
-    for delete in inputs.equality_deletes():
-        delta.removeDeletes(delete)
-    delta.commit()
+    row_delta = inputs.snapshot_deletes.table.newRowDelta()
+    for delete_file in inputs.equality_deletes():
+        row_delta.removeDeletes(delete_file)
+    row_delta.commit()
 
 
-def _without_deleted(view: KeyView, inputs: ConversionInputs, frame: DataFrame) -> DataFrame:
-    columns: dict[str, tuple[pa.DataType, list[Any]]] = {
-        _FILE: (pa.string(), [f.path for f in inputs.data]),
-        FILE: (pa.int32(), list(range(len(inputs.data)))),
-        ROW_ORDER: (pa.int64(), [order_of(f.sequence) for f in inputs.data]),
-        ROW_PART: (pa.int32(), [f.part for f in inputs.data]),
+def _without_deleted(key_view: KeyView, inputs: ConversionInputs, frame: DataFrame) -> DataFrame:
+    file_columns: dict[str, tuple[pa.DataType, list[Any]]] = {
+        _FILE: (pa.string(), [f.path for f in inputs.data_files]),
+        FILE: (pa.int32(), list(range(len(inputs.data_files)))),
+        ROW_ORDER: (pa.int64(), [delete_order(f.sequence_number) for f in inputs.data_files]),
+        ROW_PART: (pa.int32(), [f.partition_number for f in inputs.data_files]),
     }
-    files = local(frame.sparkSession, columns)
+    file_rows = frame_of_columns(frame.sparkSession, file_columns)
     if inputs.ruled_out is not None:
-        files = files.join(inputs.ruled_out, FILE, "left")
+        file_rows = file_rows.join(inputs.ruled_out, FILE, "left")
     # Files younger than every delete are not listed, and lose no rows.
-    rows = frame.join(files.hint("broadcast"), _FILE, "left")
+    live_rows = frame.join(file_rows.hint("broadcast"), _FILE, "left")
     for key_set in inputs.key_sets:
-        deletes = with_join_hint(deduplicated(view, key_set), key_set.records)
-        rows = with_newest(rows, key_set, deletes)
-        newest = identifier(newest_of(key_set))
-        is_deleted = f"{newest} IS NOT NULL"
+        key_deletes = with_join_hint(newest_deletes(key_view, key_set), key_set.records)
+        live_rows = with_newest_delete(live_rows, key_set, key_deletes)
+        newest_sql = identifier(newest_column(key_set))
+        deleted_sql = f"{newest_sql} IS NOT NULL"
         if inputs.ruled_out is not None:
-            words = identifier(EVERYWHERE if key_set.is_global else OWN)
-            is_deleted = unless_ruled_out(is_deleted, newest, words, identifier(_FILE))
-        rows = rows.where(f"NOT {is_deleted}")
-    added_columns = [*files.columns, *(row_key(i) for i in inputs.keys.columns)]
-    return rows.drop(*added_columns, *map(newest_of, inputs.key_sets))
+            bits_sql = identifier(EVERYWHERE if key_set.is_global else OWN)
+            deleted_sql = checked_match_sql(deleted_sql, newest_sql, bits_sql, identifier(_FILE))
+        live_rows = live_rows.where(f"NOT {deleted_sql}")
+    added_columns = [*file_rows.columns, *(key_column(i) for i in inputs.keys.columns)]
+    return live_rows.drop(*added_columns, *map(newest_column, inputs.key_sets))

@@ -35,8 +35,8 @@ _ROW_GROUP_ROWS = 1_000_000
 _ROW_GROUP_BYTES = 64 << 20
 # A column whose dictionary takes more than this share of the old file's column gets none.
 _DICTIONARY_SHARE = 0.3
-# An order has the sequence number above the place (icekit.rows.deletes.applies.order_of).
-_PLACE_BITS = 32
+# An order has the sequence number above the place (icekit.rows.deletes.ruled_out.order_of).
+_INDEX_BITS = 32
 
 
 class KernelRefused(Exception):
@@ -78,7 +78,7 @@ class DataFile:
 @dataclass(frozen=True)
 class EqualityDeletes:
     """The delete files of one key, each a path and its order
-    (:func:`icekit.rows.deletes.applies.order_of`).
+    (:func:`icekit.rows.deletes.ruled_out.delete_order`).
 
     ``ruled_out`` has for each data file the words of bits of the deletes that Iceberg's scan does
     not list for it; empty if it lists all.
@@ -292,7 +292,7 @@ def _deleted_by_key(
     """The numbers of the rows that have a newer delete of their key, and the order of the newest."""
     import duckdb
 
-    data = [(each.path, (each.sequence + 1 << _PLACE_BITS) - 1) for each in files.part.data]
+    data = [(each.path, (each.sequence + 1 << _INDEX_BITS) - 1) for each in files.part.data]
     names = [f"k{i}" for i in range(len(deletes.field_ids))]
     keys = ", ".join(names)
     # Not USING, and not =: a delete of a null deletes the rows with a null.
@@ -324,7 +324,7 @@ def _check_listed(files: _Files, deletes: EqualityDeletes, rows: Any, orders: An
     if not deletes.ruled_out or not len(rows):
         return
     numbers = np.searchsorted(files.first_rows, rows, side="right") - 1
-    places = orders & ((1 << _PLACE_BITS) - 1)
+    places = orders & ((1 << _INDEX_BITS) - 1)
     for number in np.unique(numbers):
         words = deletes.ruled_out[number]
         if words is None:

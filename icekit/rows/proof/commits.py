@@ -26,8 +26,8 @@ from icekit.iceberg.metadata import Json
 from icekit.iceberg.partition import Scalar
 from icekit.iceberg.values import partition_path
 from icekit.iceberg.where import field_expression, where
-from icekit.rows.deletes.applies import disagreement
-from icekit.rows.deletes.dangling import removed
+from icekit.rows.deletes.dangling import removed_delete_counts
+from icekit.rows.deletes.ruled_out import ruled_out_as_disagreement
 from icekit.rows.proof.changes import Changes, changes
 from icekit.rows.proof.checked import (
     CHECKED_POSITIONS_TAG,
@@ -116,7 +116,7 @@ def _prove(reader: Reader, snapshot_id: int) -> CommitProof:
         reason = reader.unreadable.get(parent_id) or reader.unreadable[snapshot_id]
     else:
         try:
-            with disagreement():
+            with ruled_out_as_disagreement():
                 return _compare(reader, parent, commit)
         except Exception as error:
             explained = explain(error, reader.name)
@@ -364,7 +364,7 @@ def _scanned(lake: Lake, table: Identifier, commit: Json) -> CommitProof | None:
     if "removed-delete-files" not in summary or _CHANGES.intersection(summary) or parent_id is None:
         return None
     try:
-        dropped_count, needed = removed(
+        dropped_count, needed = removed_delete_counts(
             lake.spark, lake.sql_name(table), parent_id, commit["snapshot-id"]
         )
     except Exception:

@@ -24,21 +24,21 @@ from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
 from icekit.iceberg.metadata import schema_of
-from icekit.rows.deletes.convert import NewDeletes, by_file, conversion_of
-from icekit.rows.deletes.delete_files import PATH_ID, POSITION_ID, listed
-from icekit.rows.deletes.find import ConversionInputs
+from icekit.rows.deletes.conversion_inputs import ConversionInputs
+from icekit.rows.deletes.convert import NewDeletes, conversion_of, positions_by_file
+from icekit.rows.deletes.delete_files import PATH_ID, POSITION_ID, sorted_array
 from icekit.rows.deletes.join import (
-    deduplicated,
+    newest_deletes,
+    position_words,
     rows_of_keys,
-    sampled,
-    tasks,
+    sample_sql,
+    task_count,
     with_join_hint,
-    words,
 )
 from icekit.rows.deletes.key_table import KeyTable
 from icekit.rows.deletes.key_view import KeyView
 from icekit.rows.deletes.keys import KeySet
-from icekit.rows.deletes.listing import placed
+from icekit.rows.deletes.listing import files_text
 from icekit.rows.kernel.hashes import RowSums, row_hashes
 from icekit.rows.proof.checked import (
     CHECKED_POSITIONS_TAG,
@@ -110,7 +110,7 @@ class PositionCheck:
         records = max(
             self.inputs.data_records, sum(key_set.records for key_set in self.inputs.key_sets)
         )
-        partitions = max(tasks(records), self.spark.sparkContext.defaultParallelism)
+        partitions = max(task_count(records), self.spark.sparkContext.defaultParallelism)
         return {
             **reading_settings(schema_of(self.inputs.snapshot_deletes.metadata)),
             # A cache of deletes may hide some (apache/iceberg 15039).
@@ -141,14 +141,14 @@ class PositionCheck:
     @cached_property
     def sample_view(self) -> KeyView:
         """The key view of the partitions in which a sample of keys is looked up."""
-        parts = {file.part for file in self.inputs.data}
+        parts = {file.partition_number for file in self.inputs.data_files}
         records_by_part: Counter[int] = Counter()
-        for file in (*self.inputs.data, *self.inputs.deletes):
+        for file in (*self.inputs.data_files, *self.inputs.delete_files):
             # Deletes of all partitions come to each.
-            if file.part in parts:
-                records_by_part[file.part] += file.records
+            if file.partition_number in parts:
+                records_by_part[file.partition_number] += file.records
         chosen_parts, self.one_partition_in = looked_up_partitions(records_by_part)
-        return self.view if chosen_parts == parts else self.view.of_parts(chosen_parts)
+        return self.view if chosen_parts == parts else self.view.of_partitions(chosen_parts)
 
     def _run(self) -> CheckedPositions:
         """Make every check; raises if one fails."""
@@ -196,7 +196,7 @@ class PositionCheck:
                 f"{count(len(new_deletes.written_positions), 'data file')}"
             )
         for index, (number, positions) in enumerate(new_deletes.written_positions.items()):
-            file = self.inputs.data[number]
+            file = self.inputs.data_files[number]
             new_positions = new_deletes.found_positions.get(number, BitMap64())
             earlier = new_deletes.earlier_positions.get(number, BitMap64())
             if positions != new_positions | earlier:
@@ -265,8 +265,8 @@ class PositionCheck:
         result = self.java.planned(
             inputs.snapshot_deletes.snapshot_id,
             inputs.snapshot_deletes.listing.tasks,
-            placed(inputs.data),
-            *inputs.slices,
+            files_text(inputs.data_files),
+            *inputs.data_slice,
             SAMPLED_FILES,
             most_deletes,
             self.salt,
@@ -279,7 +279,7 @@ class PositionCheck:
         ):
             if line not in {"?", _summed(new_deletes.earlier_positions.get(number, BitMap64()))}:
                 raise _differ(
-                    f"the positions read as deleted before in {inputs.data[number].path} are not "
+                    f"the positions read as deleted before in {inputs.data_files[number].path} are not "
                     "those that Iceberg applies"
                 )
         return result.get("chosen")
@@ -327,7 +327,7 @@ class PositionCheck:
         if key_set.records < _FEW or self.inputs.data_records + key_set.records < _SMALL:
             yield None
             return
-        deletes = deduplicated(self.sample_view, key_set, self._sample(key_set)).persist()
+        deletes = newest_deletes(self.sample_view, key_set, self._sample(key_set)).persist()
         try:
             # In how many partitions of the table a key is does not matter.
             names = ", ".join(f"k{i}" for i in range(len(key_set.columns)))
@@ -341,7 +341,7 @@ class PositionCheck:
             deletes.unpersist()
 
     def _sample(self, key_set: KeySet) -> str:
-        return sampled([column.sql for column in key_set.columns], self.salt, SAMPLED_KEYS)
+        return sample_sql([column.sql for column in key_set.columns], self.salt, SAMPLED_KEYS)
 
     def _rows_deleted_by_join(self, key_sets: Sequence[KeySet]) -> Positions:
         """The rows that a plain join finds deleted."""
@@ -351,14 +351,14 @@ class PositionCheck:
         ]
         deleted_rows = reduce(lambda one, other: one.unionAll(other), frames)
         records = sum(key_set.records for key_set in key_sets)
-        return by_file(arrow_of(words(deleted_rows, records)))
+        return positions_by_file(arrow_of(position_words(deleted_rows, records)))
 
     def _check_no_fewer(self, by_number: Positions) -> None:
         """Check that all rows that a plain join finds would be deleted."""
         for number, deleted in by_number.items():
             if lost := len(deleted - self.new_deletes.found_positions.get(number, BitMap64())):
                 raise _differ(
-                    f"in {self.inputs.data[number].path} {count(lost, 'deleted row')} would stay"
+                    f"in {self.inputs.data_files[number].path} {count(lost, 'deleted row')} would stay"
                 )
 
     def _check_no_more(self, by_number: Positions) -> None:
@@ -366,7 +366,7 @@ class PositionCheck:
         for number, positions in self.new_deletes.found_positions.items():
             if len(by_number.get(number, ())) < len(positions):
                 raise _differ(
-                    f"in {self.inputs.data[number].path} rows without a delete would be deleted"
+                    f"in {self.inputs.data_files[number].path} rows without a delete would be deleted"
                 )
 
     def _sampled(
@@ -375,9 +375,9 @@ class PositionCheck:
         """All rows with one key in some: the dead ones, and the live ones."""
         records = self.inputs.data_records // SAMPLED_KEYS
         keyed_rows = rows_of_keys(self.sample_view, key_sets, self._sample(key_sets[0]), deletes)
-        rows_by_position = arrow_of(words(keyed_rows, records, "dead"))
+        rows_by_position = arrow_of(position_words(keyed_rows, records, "dead"))
         is_dead = rows_by_position.column("dead")
-        return by_file(rows_by_position.filter(is_dead)), by_file(
+        return positions_by_file(rows_by_position.filter(is_dead)), positions_by_file(
             rows_by_position.filter(pc.invert(is_dead))
         )
 
@@ -389,7 +389,7 @@ class PositionCheck:
             undeleted_count = len(live.get(number, BitMap64()) & deleted)
             if missing_count or undeleted_count:
                 raise _differ(
-                    f"for one key in {SAMPLED_KEYS}, in {self.inputs.data[number].path} "
+                    f"for one key in {SAMPLED_KEYS}, in {self.inputs.data_files[number].path} "
                     f"{count(missing_count, 'deleted row')} would stay, and {count(undeleted_count, 'row')} without "
                     "a delete would be deleted"
                 )
@@ -444,7 +444,7 @@ _WRONG = {
 def _summed(positions: BitMap64) -> str:
     """How many positions, and the sum of their hashes (:func:`row_hash`), as :func:`_sums_text`."""
     sums = RowSums()
-    column = pa.array(listed(positions))
+    column = pa.array(sorted_array(positions))
     for start in range(0, len(column), _HASHED):
         sums.add(pa.record_batch([column.slice(start, _HASHED)], ["pos"]))
     return _sums_text(sums.rows, sums.value)

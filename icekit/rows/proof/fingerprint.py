@@ -96,9 +96,9 @@ def fingerprint(
         # One struct, whose name no column of the table has.
         name = identifier(free_name("icekit keys", schema.names))
         columns = [
-            *resolved_snapshot.selected,
+            *resolved_snapshot.selected_sql,
             *lineage_columns,
-            f"{resolved_snapshot.keys} AS {name}",
+            f"{resolved_snapshot.keys_sql} AS {name}",
         ]
         source = identifier(*resolved_snapshot.table)
         keys = [f"{name}.*"]
@@ -108,7 +108,9 @@ def fingerprint(
     keyed = selected_rows.selectExpr(
         *(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h", *keys
     )
-    return prints(keyed if resolved_snapshot is None else resolved_snapshot.finish(keyed))
+    return prints(
+        keyed if resolved_snapshot is None else resolved_snapshot.without_deleted_rows(keyed)
+    )
 
 
 def _with_lineage(schema: StructType, lineage: bool) -> StructType:

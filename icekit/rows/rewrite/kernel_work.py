@@ -20,8 +20,8 @@ from icekit.engine.errors import reason
 from icekit.iceberg.definition import PartitionField
 from icekit.iceberg.key_fields import field_path
 from icekit.iceberg.metadata import schema_of, specs
-from icekit.rows.deletes.applies import not_shown
-from icekit.rows.deletes.join import sampled
+from icekit.rows.deletes.join import sample_sql
+from icekit.rows.deletes.ruled_out import ruled_out_error
 from icekit.rows.kernel.job import KernelFailed, Written, write_parts
 from icekit.rows.kernel.kernel import RuledOut, TableWriter
 from icekit.rows.kernel.table_writer import KernelUnavailable
@@ -112,7 +112,7 @@ class KernelGroup(Group):
 
     def sample_sql(self, key: Key) -> str:
         """SQL for whether a row has one of the sampled keys."""
-        return sampled(key.values, self.rewrite.salt, self.samples[key].one_in)
+        return sample_sql(key.values, self.rewrite.salt, self.samples[key].one_in)
 
 
 class KernelWork:
@@ -181,7 +181,7 @@ class KernelWork:
                 write_parts(self.rewrite.spark, orders, self.writer, self._look_up, size)
             )
         except RuledOut as found:
-            raise not_shown(str(found)) from None
+            raise ruled_out_error(str(found)) from None
         except KernelFailed as error:
             self.rewrite.stop.check()
             for group in self._of_kernel():

@@ -50,14 +50,14 @@ class Key:
         return all(column.is_read_correctly for column in self.columns)
 
     @property
-    def names(self) -> list[str]:
+    def delete_columns(self) -> list[str]:
         """The columns of a frame of these deletes."""
         return [f"{self.row_columns.prefix} key {i}" for i in range(len(self.columns))]
 
     @property
     def values(self) -> list[str]:
         """SQL for the key of a row of the table."""
-        return [identifier(*column.names) for column in self.columns]
+        return [identifier(*column.path_names) for column in self.columns]
 
     @property
     def deleted_values(self) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
 from icekit.common.sql import identifier
-from icekit.rows.deletes.join import sampled, with_join_hint
+from icekit.rows.deletes.join import sample_sql, with_join_hint
 from icekit.rows.proof.checked import SAMPLED_KEYS, UNSEEN
 from icekit.rows.proof.fingerprint import Fingerprint, summed
 from icekit.rows.rewrite.key import Key
@@ -83,7 +83,7 @@ class KeySamples:
 
         added = self.added
         salt = self.rewrite.salt
-        placed_rows = self._placed(rows.where(sampled(key.values, salt, one_in)), self.tasks)
+        placed_rows = self._placed(rows.where(sample_sql(key.values, salt, one_in)), self.tasks)
         marked = placed_rows.selectExpr(
             "*",
             f"{self.hash_sql} AS {identifier(added.hash)}",
@@ -92,18 +92,20 @@ class KeySamples:
         is_deleted = F.lit(False)
         for each in self.keys:
             has_same_columns = each.values == key.values
-            where = sampled(each.deleted_values, salt, one_in) if has_same_columns else "true"
+            where = sample_sql(each.deleted_values, salt, one_in) if has_same_columns else "true"
             newest = f"{added.deleted} {each.number}"
             deletes = (
                 self._deletes(stack, each, where)
-                .groupBy(*each.names)
+                .groupBy(*each.delete_columns)
                 .agg(F.max(added.sequence).alias(newest))
             )
             equal = F.col(newest) > F.col(added.sequence)
-            for value, name in zip(each.values, each.names, strict=True):
+            for value, name in zip(each.values, each.delete_columns, strict=True):
                 equal = F.expr(value).eqNullSafe(F.col(name)) & equal
             records = each.records // (one_in if has_same_columns else 1)
-            marked = marked.join(with_join_hint(deletes, records), equal, "left").drop(*each.names)
+            marked = marked.join(with_join_hint(deletes, records), equal, "left").drop(
+                *each.delete_columns
+            )
             is_deleted = is_deleted | F.col(newest).isNotNull()
         return marked.withColumn(added.deleted, is_deleted)
 
@@ -112,7 +114,7 @@ class KeySamples:
         rows = stack.enter_context(key.staging.staged_rows(key.staging.java.asData(key.files)))
         keys = [
             f"{value} AS {identifier(name)}"
-            for value, name in zip(key.deleted_values, key.names, strict=True)
+            for value, name in zip(key.deleted_values, key.delete_columns, strict=True)
         ]
         placed_rows = self._placed(rows.where(where), key.files)
         return placed_rows.selectExpr(*keys, identifier(self.added.sequence))

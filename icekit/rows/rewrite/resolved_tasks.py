@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from icekit.iceberg.metadata import choose_snapshot, specs
+from icekit.rows.deletes.conversion_inputs import SnapshotDeletes, find_inputs
 from icekit.rows.deletes.convert import conversion_of, write_deletes
-from icekit.rows.deletes.delete_files import Writer
-from icekit.rows.deletes.find import SnapshotDeletes, find
+from icekit.rows.deletes.delete_files import DeleteFileWriter
 from icekit.rows.deletes.listing import DeleteListing
 from icekit.rows.proof.checked import CHECKED_POSITIONS_TAG, CheckedPositions
 from icekit.rows.proof.conversion import PositionCheck
@@ -30,13 +30,13 @@ def resolved_tasks(rewrite: RewriteSession, tasks: Any) -> Iterator[tuple[Any, C
     table = rewrite.table
     specs_by_id = {spec.spec_id: spec for spec in specs(rewrite.metadata)}
     snapshot, _ = choose_snapshot(rewrite.metadata, rewrite.branch)
-    listing = DeleteListing(spark, table, rewrite.snapshot_id, specs_by_id, tasks=tasks)
+    listing = DeleteListing(spark, table, rewrite.snapshot_id, specs_by_id, scan_tasks=tasks)
     snapshot_deletes = SnapshotDeletes(
         rewrite.metadata, snapshot, table, specs_by_id, listing, listing.scopes
     )
-    inputs = find(spark, snapshot_deletes)
+    inputs = find_inputs(spark, snapshot_deletes)
     assert inputs is not None
-    writer = Writer(spark, snapshot_deletes)
+    writer = DeleteFileWriter(spark, snapshot_deletes)
     check = PositionCheck if rewrite.check else None
     try:
         new_deletes, checked = write_deletes(spark, rewrite.sql_name, inputs, writer, check)
