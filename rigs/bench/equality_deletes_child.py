@@ -60,7 +60,7 @@ def main(order: Mapping[str, Any]) -> None:
         tell(
             "checked",
             rows=found.row_count,
-            print=f"{found.value:x}",
+            print=f"{found.hash_sum:x}",
             right=found == expected(lake, name),
             files=files_by_content(lake, copy),
         )

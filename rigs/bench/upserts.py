@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from icekit.common.errors import IcekitError
 from icekit.common.sql import identifier
 from icekit.health.facts.metadata_file import load_metadata
-from icekit.rows.proof.fingerprint import Fingerprint, prints, row_hash
+from icekit.rows.proof.fingerprint import Fingerprint, fingerprints_by_key, row_hash
 from rigs.soak.table import clone, desk, folder, forget
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def _make(lake: Lake, name: str, history: Upserts) -> None:
     _say(name, history.commits, history.commits, started)
     print(file=sys.stderr)
     print_ = _print_of_left(spark, home.with_name("left"), history)
-    told = f"{print_.row_count} {print_.value:x}"
+    told = f"{print_.row_count} {print_.hash_sum:x}"
     table.updateProperties().set(_EXPECTED, told).set(_COMPLETE, _mark(history)).commit()
     spark.sql(f"REFRESH TABLE {sql_name}")
 
@@ -284,7 +284,7 @@ def _print_of_left(spark: Any, home: Path, history: Upserts) -> Fingerprint:
         with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
             list(pool.map(write, range(history.partitions)))
         rows = spark.read.parquet(str(home))
-        return prints(rows.selectExpr(f"{row_hash(rows.schema)} AS h"))[()]
+        return fingerprints_by_key(rows.selectExpr(f"{row_hash(rows.schema)} AS h"))[()]
     finally:
         shutil.rmtree(home)
 

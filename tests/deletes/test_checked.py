@@ -249,7 +249,7 @@ def test_where_the_keys_of_a_sample_are_few_every_key_is_looked_up(
 ) -> None:
     sampling(monkeypatch, 50)
     monkeypatch.setattr(checking, "UNSEEN", unseen)
-    monkeypatch.setattr(checking.PositionCheck, "_sample", lambda *_: "true")
+    monkeypatch.setattr(checking.PositionCheck, "_sample_sql", lambda *_: "true")
     table.create().data(f"SELECT {rows}, 'a' FROM range(400)")
     table.delete("id", f"SELECT {deletes} FROM range(100)")
 
@@ -264,7 +264,7 @@ def test_a_key_set_of_few_deletes_is_looked_up_in_full_beside_one_of_many(
     sampling(monkeypatch, 50)
     monkeypatch.setattr(checking, "UNSEEN", 0)
     # The sample of the many finds nothing wrong.
-    monkeypatch.setattr(checking.PositionCheck, "_sampled", lambda *_: ({}, {}))
+    monkeypatch.setattr(checking.PositionCheck, "_sampled_positions", lambda *_: ({}, {}))
     table.create().data("SELECT id, if(id = 200, 'b', 'a') FROM range(400)")
     table.delete("id", "SELECT id FROM range(100)").delete("name", "SELECT 'b'")
     change_positions(
@@ -371,7 +371,7 @@ def test_a_check_that_does_not_end_commits_nothing(
     if is_stopped:
         stop.set()
     else:
-        monkeypatch.setattr(checking.PositionCheck, "_read", lambda *_: 1 // 0)
+        monkeypatch.setattr(checking.PositionCheck, "_fingerprint", lambda *_: 1 // 0)
 
     refused(
         table,

@@ -16,7 +16,7 @@ from icekit.engine.column_types import Ability
 from icekit.engine.errors import reason
 from icekit.health.facts.column_support import order_refusal, unsupported_columns
 from icekit.health.facts.sort_order import column_sql
-from icekit.rows.proof.fingerprint import reading_settings, row_hash, summed_up
+from icekit.rows.proof.fingerprint import fingerprint_of, reading_settings, row_hash
 from tests.versions import ENGINE
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix]
@@ -114,7 +114,7 @@ def test_what_planning_calls_readable_is_read_and_hashed_and_nothing_else(
 
         def read(name: str = name) -> None:
             rows = spark.sql(f"SELECT * FROM {name}")
-            assert summed_up(rows, row_hash(rows.schema)).row_count == 1
+            assert fingerprint_of(rows, row_hash(rows.schema)).row_count == 1
 
         failure = failure_of(read)
         can_read = ENGINE.can(Ability.READ, kind)

@@ -30,7 +30,9 @@ def outcome(*statuses: Status, proof: Proof | None = None, run_id: str | None = 
 
 
 def proof(ok: bool | None) -> Proof:
-    return Proof("db.events", (CommitProof(5, statement="x"),), 0.1, kept=(Check(ok, "y"),))
+    return Proof(
+        "db.events", (CommitProof(5, statement="x"),), 0.1, maintenance_checks=(Check(ok, "y"),)
+    )
 
 
 @pytest.mark.parametrize(

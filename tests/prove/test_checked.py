@@ -77,12 +77,14 @@ def test_a_proof_gives_its_seconds_only_if_they_are_those_of_all_checks() -> Non
 
 def test_what_could_not_be_compared_is_not_proved() -> None:
     assert CommitProof(1, "it has expired").ok is None
-    not_made = Proof("db.t", (), 0.0, kept=(Check(None, "Action a1 could not be proved"),))
+    not_made = Proof(
+        "db.t", (), 0.0, maintenance_checks=(Check(None, "Action a1 could not be proved"),)
+    )
     both = Proof.of([proof(commit()), not_made])
 
     assert both.ok is None
     assert repr(both).startswith("db.t: not everything could be proved in 1 commit")
     assert "? Action a1 could not be proved" in repr(both)
-    lost = Proof("db.t", (), 0.0, kept=(Check(False, "gone"), Check(None, "unknown")))
+    lost = Proof("db.t", (), 0.0, maintenance_checks=(Check(False, "gone"), Check(None, "unknown")))
     assert lost.ok is False
     assert repr(lost).startswith("db.t: SOMETHING WAS LOST")

@@ -151,7 +151,7 @@ def test_a_file_replaced_by_one_with_other_rows_is_caught_and_named(
     assert proof.ok is False
     assert [c.ok for c in proof.commits] == [True, False]
     (mismatch,) = proof.commits[1].mismatches
-    assert mismatch.partition == "region=b"
+    assert mismatch.partition_path == "region=b"
     assert mismatch.before.row_count == 200
     assert mismatch.after.row_count == 200
     assert "region=b: the same number of rows (200), but different rows" in repr(proof)
@@ -297,7 +297,7 @@ def test_a_compaction_into_another_spec_under_renamed_and_promoted_columns_chang
     assert proof.commits[0].columns_left_out == ("gone", "more")
     assert "not compared, because only one side has them: gone, more" in repr(proof)
     table.sql("DELETE FROM {t} WHERE id = 100")
-    assert [m.partition for m in table.prove(table.snapshots()[-1]).commits[0].mismatches] == [
+    assert [m.partition_path for m in table.prove(table.snapshots()[-1]).commits[0].mismatches] == [
         "day_day=2013-01-01"
     ]
 
@@ -347,7 +347,9 @@ def test_very_many_partitions_are_compared_as_the_whole_table(
     assert proof.ok is True, proof
     assert "the same 600 rows in the whole table (it changed more than 2 partitions)" in repr(proof)
     regions.sql("UPDATE {t} SET amount = -1 WHERE id IN (3, 4, 5)")
-    assert [m.partition for m in regions.prove(regions.snapshots()[-1]).commits[0].mismatches] == [
+    assert [
+        m.partition_path for m in regions.prove(regions.snapshots()[-1]).commits[0].mismatches
+    ] == [
         "region=a",
         "region=b",
         "region=c",

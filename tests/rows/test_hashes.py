@@ -13,7 +13,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.rows.kernel.hashes import RowSums
-from icekit.rows.proof.fingerprint import Fingerprint, row_hash, summed_up
+from icekit.rows.proof.fingerprint import Fingerprint, fingerprint_of, row_hash
 
 pytestmark = [pytest.mark.spark, pytest.mark.core]
 
@@ -90,8 +90,8 @@ def test_rows_of_every_type_have_the_hash_that_spark_gives_them(lake: Lake, tmp_
 
     for name in COLUMNS:
         one = frame.select(name)
-        assert _sums(rows.select([name])) == summed_up(one, row_hash(one.schema)), name
-    assert _sums(rows) == summed_up(frame, row_hash(frame.schema))
+        assert _sums(rows.select([name])) == fingerprint_of(one, row_hash(one.schema)), name
+    assert _sums(rows) == fingerprint_of(frame, row_hash(frame.schema))
 
 
 def test_a_uuid_has_the_hash_of_its_text(lake: Lake) -> None:
@@ -101,4 +101,4 @@ def test_a_uuid_has_the_hash_of_its_text(lake: Lake) -> None:
     storage = pa.array([*(value.bytes for value in values), None], pa.binary(16))
     rows = pa.table({"u": pa.ExtensionArray.from_storage(pa.uuid(), storage)})
 
-    assert _sums(rows) == summed_up(frame, row_hash(frame.schema))
+    assert _sums(rows) == fingerprint_of(frame, row_hash(frame.schema))

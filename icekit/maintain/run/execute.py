@@ -36,7 +36,7 @@ from icekit.rows.deletes.dangling import drop_dangling
 from icekit.rows.deletes.listing import Scope, conversion_reads
 from icekit.rows.proof.checked import COMPARED_POSITIONS_TAG
 from icekit.rows.proof.conversion import PositionCheck
-from icekit.rows.proof.position_deletes import PositionDeletes, other_rows_explained
+from icekit.rows.proof.position_deletes import PositionDeletes, changed_rows_as_disagreement
 from icekit.rows.rewrite.rewrite_order import RewriteOrder
 from icekit.rows.rewrite.rewrite_session import NotHere
 
@@ -187,10 +187,8 @@ def _run(
             positions = PositionDeletes.of_table(spark, table)
             tags = {**tags, COMPARED_POSITIONS_TAG: "true"}
         in_java = positions and positions.java
-        deletes = actions.rewritePositionDeletes(
-            guarded_table(spark, loaded, position_deletes=in_java)
-        )
-        with other_rows_explained(positions):
+        deletes = actions.rewritePositionDeletes(guarded_table(spark, loaded, positions=in_java))
+        with changed_rows_as_disagreement(positions):
             _set_up(spark, action, deletes, action.options, tags).execute()
     elif action.procedure == "rewrite_manifests":
         manifests = actions.rewriteManifests(table)

@@ -124,7 +124,7 @@ class Guard:
             with_data=self.progress.doubtful,
         )
         if checks := tuple(Check(False, each.text) for each in lost):
-            return Proof(display_name(table), (), 0.0, kept=checks)
+            return Proof(display_name(table), (), 0.0, maintenance_checks=checks)
         if self.action.procedure == "rewrite_manifests":
             return prove_entries(self.lake, self.action.table, list(commits))
         if self.run.limits.prove == "checked":

@@ -19,7 +19,7 @@ from icekit.health.facts.retention import ExpirySummary
 from icekit.health.facts.writer_states import WriterKeys, WriterLog, stated_keys
 from icekit.health.storage.file_references import live_files, lookup_files, referenced_paths
 from icekit.iceberg.metadata import Json, snapshots_by_id
-from icekit.rows.proof.fingerprint import Fingerprint, row_hash, summed_up
+from icekit.rows.proof.fingerprint import Fingerprint, fingerprint_of, row_hash
 from icekit.rows.proof.proof import Check, Proof
 
 if TYPE_CHECKING:
@@ -72,7 +72,13 @@ def _proof(
     """The proof of a procedure by what it had to keep; ``removed`` is what it removed for good."""
     prefixed_checks = tuple(Check(check.ok, f"{procedure}: {check.statement}") for check in checks)
     seconds = time.monotonic() - started
-    return Proof(display_name(table), (), seconds, kept=prefixed_checks, removed=tuple(removed))
+    return Proof(
+        display_name(table),
+        (),
+        seconds,
+        maintenance_checks=prefixed_checks,
+        removals=tuple(removed),
+    )
 
 
 def _entries(lake: Lake, table: Identifier, snapshot_id: int, *, has_ids: bool) -> Fingerprint:
@@ -85,7 +91,7 @@ def _entries(lake: Lake, table: Identifier, snapshot_id: int, *, has_ids: bool) 
         entries = entries.withColumn("data_file", F.col("data_file").dropFields("first_row_id"))
     # The readable metrics are derived from the statistics.
     frame = entries.select("snapshot_id", "sequence_number", "file_sequence_number", "data_file")
-    return summed_up(frame, row_hash(frame.schema))
+    return fingerprint_of(frame, row_hash(frame.schema))
 
 
 def prove_history(

@@ -32,8 +32,8 @@ from icekit.maintain.engine_prediction import planned_groups
 from icekit.rows.deletes.keys import delete_keys
 from icekit.rows.proof.checked import CHECKED_TAG, CheckedRows, RowsDiffer, looked_up_partitions
 from icekit.rows.proof.fingerprint import reading_settings
-from icekit.rows.proof.readers import disagreement_of, most_records, shown
-from icekit.rows.rewrite.bundles import Bundle, bundled
+from icekit.rows.proof.readers import disagreement_text, most_delete_records, shown_counts
+from icekit.rows.rewrite.bundles import Bundle, bundles_of
 from icekit.rows.rewrite.group import Group
 from icekit.rows.rewrite.kernel_work import KernelGroup, KernelWork
 from icekit.rows.rewrite.key import Key
@@ -155,7 +155,7 @@ class CheckedRewrite(RewriteSession):
             at_once = min(
                 int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.cores
             )
-            works = self._works(bundled(self, groups, keys, at_once))
+            works = self._works(bundles_of(self, groups, keys, at_once))
             commits = min(most_commits, len(works)) if is_partial and not gets_ids else 1
             failed = self._rewritten(works, at_once, commits, is_partial=is_partial)
         return RewriteResult(
@@ -167,7 +167,7 @@ class CheckedRewrite(RewriteSession):
 
     def _works(self, bundles: Sequence[Bundle]) -> list[tuple[Bundle, Work]]:
         """The work of each bundle; some files of a few of their groups are read twice."""
-        works = [(bundle, bundle.work(self)) for bundle in bundles]
+        works = [(bundle, bundle.work_of(self)) for bundle in bundles]
         if not self.check:
             return works
         members: list[tuple[Group, Any]] = []
@@ -248,7 +248,7 @@ class CheckedRewrite(RewriteSession):
                 return [], [error]
         written_groups: list[Written] = []
         group_errors: list[Exception] = []
-        for each in self._works(bundle.apart()):
+        for each in self._works(bundle.single_bundles()):
             written, errors = self._written(*each)
             written_groups += written
             group_errors += errors
@@ -310,7 +310,7 @@ class CheckedRewrite(RewriteSession):
             raise self._misread(misread.values(), refusals[0])
         if self.check and field_ids:
             self._check_reader(groups)
-        most_deletes = most_records(self.cluster.executor)
+        most_deletes = most_delete_records(self.cluster.executor)
         fits = all(int(java.applied(group.fileScanTasks(), most_deletes)) >= 0 for group in groups)
         # A conversion is refused where a column of a spec was dropped.
         if fits or self.dropped_specs:
@@ -329,9 +329,9 @@ class CheckedRewrite(RewriteSession):
         tasks: Any = self.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
         for group in groups:
             tasks.addAll(self.staging.java.underEqualityDeletes(group.fileScanTasks()))
-        rows_shown = shown(self.staging, tasks) if int(tasks.size()) else None
+        rows_shown = shown_counts(self.staging, tasks) if int(tasks.size()) else None
         if rows_shown is not None and rows_shown[0] != rows_shown[1]:
-            raise ReadersDisagree(disagreement_of(int(tasks.size()), *rows_shown))
+            raise ReadersDisagree(disagreement_text(int(tasks.size()), *rows_shown))
 
     def _misread(self, titles: Iterable[str], refusal: NotHere) -> IcekitError:
         """The error for deletes that icekit cannot resolve here, where Iceberg's own reader
@@ -390,7 +390,7 @@ class CheckedRewrite(RewriteSession):
             raise NotHere("their data files move to another partition spec")
         if result and int(java.paths(tasks)) < int(tasks.size()):
             raise NotHere("a data file is in the table twice")
-        if any(int(java.paths(key.files)) < int(key.files.size()) for key in result):
+        if any(int(java.paths(key.delete_files)) < int(key.delete_files.size()) for key in result):
             raise NotHere("an equality delete file is in the table twice")
         return result
 

@@ -15,7 +15,7 @@ from icekit.health.facts.spark_entries import Partitions, scalar_sql
 from icekit.iceberg.definition import Column, PartitionField, PartitionSpec
 from icekit.iceberg.partition import Partition
 from icekit.iceberg.where import field_expression
-from icekit.rows.proof.fingerprint import Fingerprint, summed_up
+from icekit.rows.proof.fingerprint import Fingerprint, fingerprint_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,14 +40,14 @@ class Changes:
 
     partitions: tuple[Partition, ...]
     is_complete: bool
-    sides: tuple[DataFrame, DataFrame]
-    changed: DataFrame
-    partition_ids: Partitions
-    specs: Mapping[int, PartitionSpec]
-    catalog: str
+    entries_before_and_after: tuple[DataFrame, DataFrame]
+    changed_partitions: DataFrame
+    partition_reader: Partitions
+    specs_by_id: Mapping[int, PartitionSpec]
+    catalog_name: str
 
     @property
-    def may_disagree(self) -> bool:
+    def may_hold_other_values(self) -> bool:
         """Whether a file may hold rows with other values than its partition's: an identity value is
         read from the partition itself.
         """
@@ -59,7 +59,7 @@ class Changes:
         return [
             (spec_id, field)
             for spec_id in {p.spec_id for p in self.partitions}
-            for field in self.specs[spec_id].fields
+            for field in self.specs_by_id[spec_id].fields
             if field.transform not in {"identity", "void"}
         ]
 
@@ -67,17 +67,17 @@ class Changes:
         """Whether all rows in the files of the changed partitions certainly have their partition's
         values, according to the files' bounds; ``columns`` are the table's current columns.
         """
-        by_id = {column.field_id: column for column in columns}
+        columns_by_id = {column.field_id: column for column in columns}
         return all(
-            self._agrees(side, spec_id, field, by_id.get(field.source_id))
-            for side in self.sides
+            self._bounds_agree(entries, spec_id, field, columns_by_id.get(field.source_id))
+            for entries in self.entries_before_and_after
             for spec_id, field in self._checked_fields
             # Where a predicate selects complete partitions of every existing spec, Spark does not
             # check the bucket of each row (SparkScanBuilder).
-            if not (len(self.specs) == 1 and field.transform.startswith("bucket"))
+            if not (len(self.specs_by_id) == 1 and field.transform.startswith("bucket"))
         )
 
-    def _agrees(
+    def _bounds_agree(
         self, entries: DataFrame, spec_id: int, field: PartitionField, column: Column | None
     ) -> bool:
         """Whether the bounds of each data file of the changed partitions equal the partition's
@@ -88,37 +88,42 @@ class Changes:
         """
         from pyspark.sql import functions as F
 
-        bounds: Any = entries.schema["readable_metrics"].dataType
+        bounds_type: Any = entries.schema["readable_metrics"].dataType
         if column is None or field.transform.startswith("bucket"):
             return False
-        values = [
-            field_expression(self.catalog, field, [replace(column, name=end, path=())])
-            for end in ("low", "high")
+        bounds_sql = [
+            field_expression(self.catalog_name, field, [replace(column, name=bound_name, path=())])
+            for bound_name in ("low", "high")
         ]
-        if column.name not in bounds.names or None in values:
+        if column.name not in bounds_type.names or None in bounds_sql:
             return False
-        metrics = f"readable_metrics.{identifier(column.name)}"
-        files = entries.where(f"{CONTENT} = 0 AND data_file.spec_id = {spec_id}").selectExpr(
-            *self.partition_ids.entry_columns(entries),
-            f"{metrics}.lower_bound AS low",
-            f"{metrics}.upper_bound AS high",
-            f"{metrics}.null_value_count = data_file.record_count AS are_null",
+        metrics_sql = f"readable_metrics.{identifier(column.name)}"
+        data_files = entries.where(f"{CONTENT} = 0 AND data_file.spec_id = {spec_id}").selectExpr(
+            *self.partition_reader.entry_columns(entries),
+            f"{metrics_sql}.lower_bound AS low",
+            f"{metrics_sql}.upper_bound AS high",
+            f"{metrics_sql}.null_value_count = data_file.record_count AS are_null",
         )
-        ids = [field_id for field_id, _ in self.partition_ids.names]
-        same = [
-            F.col(f"e.{name}").eqNullSafe(F.col(f"c.{name}"))
-            for name in self.partition_ids.partition_columns
+        field_ids = [field_id for field_id, _ in self.partition_reader.names]
+        same_partition = [
+            F.col(f"e.{partition_column}").eqNullSafe(F.col(f"c.{partition_column}"))
+            for partition_column in self.partition_reader.partition_columns
         ]
-        inside = files.alias("e").join(F.broadcast(self.changed).alias("c"), same, "left_semi")
-        ends = inside.selectExpr(
-            f"p{ids.index(field.field_id)} AS value",
-            "are_null",
-            *(f"{value} AS {end}" for value, end in zip(values, ("low", "high"), strict=True)),
+        changed_files = data_files.alias("e").join(
+            F.broadcast(self.changed_partitions).alias("c"), same_partition, "left_semi"
         )
-        low = scalar_sql("low", ends.schema["low"].dataType.typeName())
-        high = scalar_sql("high", ends.schema["high"].dataType.typeName())
-        agree = f"{low} = value AND {high} = value OR value IS NULL AND are_null"
-        return ends.where(f"NOT coalesce({agree}, false)").isEmpty()
+        file_bounds = changed_files.selectExpr(
+            f"p{field_ids.index(field.field_id)} AS value",
+            "are_null",
+            *(
+                f"{bound_sql} AS {bound_name}"
+                for bound_sql, bound_name in zip(bounds_sql, ("low", "high"), strict=True)
+            ),
+        )
+        low_sql = scalar_sql("low", file_bounds.schema["low"].dataType.typeName())
+        high_sql = scalar_sql("high", file_bounds.schema["high"].dataType.typeName())
+        agree_sql = f"{low_sql} = value AND {high_sql} = value OR value IS NULL AND are_null"
+        return file_bounds.where(f"NOT coalesce({agree_sql}, false)").isEmpty()
 
 
 def changes(
@@ -126,7 +131,7 @@ def changes(
     table: Identifier,
     parent_id: int,
     snapshot_id: int,
-    specs: Mapping[int, PartitionSpec],
+    specs_by_id: Mapping[int, PartitionSpec],
 ) -> Changes:
     """Read what a commit added and removed, data and delete files; ``table`` is named with its
     catalog.
@@ -136,24 +141,26 @@ def changes(
     """
     entries = metadata_table(spark, table, "entries", snapshot_id)
     commit_entries = entries.where(f"snapshot_id = {snapshot_id} AND status > 0")
-    partition_ids = Partitions(specs)
-    changed = commit_entries.selectExpr(*partition_ids.entry_columns(commit_entries)).distinct()
-    partitions = sorted(set(partition_ids.read(arrow_of(changed))), key=sort_key)
+    partition_reader = Partitions(specs_by_id)
+    changed_partitions = commit_entries.selectExpr(
+        *partition_reader.entry_columns(commit_entries)
+    ).distinct()
+    partitions = sorted(set(partition_reader.read(arrow_of(changed_partitions))), key=sort_key)
     # Live in the commit and not added by it, or removed by it: the parent's live files.
-    parent_files = entries.where(
+    inherited_entries = entries.where(
         f"CASE WHEN snapshot_id = {snapshot_id} THEN status <> 1 ELSE status < 2 END"
     )
-    before = metadata_table(spark, table, "entries", parent_id).where("status < 2")
+    parent_entries = metadata_table(spark, table, "entries", parent_id).where("status < 2")
     return Changes(
         tuple(partitions),
-        is_complete=_files(parent_files) == _files(before),
-        sides=(before, entries.where("status < 2")),
-        changed=changed,
-        partition_ids=partition_ids,
-        specs=specs,
-        catalog=table[0],
+        is_complete=_files_fingerprint(inherited_entries) == _files_fingerprint(parent_entries),
+        entries_before_and_after=(parent_entries, entries.where("status < 2")),
+        changed_partitions=changed_partitions,
+        partition_reader=partition_reader,
+        specs_by_id=specs_by_id,
+        catalog_name=table[0],
     )
 
 
-def _files(entries: DataFrame) -> Fingerprint:
-    return summed_up(entries, _FILE)
+def _files_fingerprint(entries: DataFrame) -> Fingerprint:
+    return fingerprint_of(entries, _FILE)

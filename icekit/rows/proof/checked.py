@@ -37,30 +37,34 @@ def looked_up_partitions(records_by_partition: Mapping[P, int]) -> tuple[set[P],
     random, one at least; and in how many partitions about one is, by their records.
     """
     chosen_partitions: set[P] = set()
-    looked_up = 0
+    looked_up_records = 0
     for partition in random.sample(list(records_by_partition), len(records_by_partition)):
-        if looked_up < LOOKED_UP_RECORDS:
+        if looked_up_records < LOOKED_UP_RECORDS:
             chosen_partitions.add(partition)
-            looked_up += records_by_partition[partition]
-    return chosen_partitions, -(-sum(records_by_partition.values()) // max(1, looked_up))
+            looked_up_records += records_by_partition[partition]
+    return chosen_partitions, -(-sum(records_by_partition.values()) // max(1, looked_up_records))
 
 
 class RowsDiffer(IcekitError):
     """What was written is not right, so nothing was committed."""
 
     @classmethod
-    def of(cls, files: str, what: str, instead: str) -> RowsDiffer:
+    def of(cls, file_kind: str, difference: str, outcome: str) -> RowsDiffer:
         """The error for a kind of new files, what is wrong with them, and what can be done
         instead, where nothing but icekit can be at fault.
         """
-        return cls.by_cause(files, what, "This is a bug in icekit; please report it.", instead)
+        return cls.by_cause(
+            file_kind, difference, "This is a bug in icekit; please report it.", outcome
+        )
 
     @classmethod
-    def by_cause(cls, files: str, what: str, cause: str, instead: str) -> RowsDiffer:
+    def by_cause(
+        cls, file_kind: str, difference: str, cause_sentence: str, outcome: str
+    ) -> RowsDiffer:
         """As :meth:`of`, with the likely cause, as a sentence."""
         return cls(
-            f"The check before the commit failed, so these {files} were not committed: {what}. "
-            f"{cause} {instead}"
+            f"The check before the commit failed, so these {file_kind} were not committed: {difference}. "
+            f"{cause_sentence} {outcome}"
         )
 
 
@@ -94,12 +98,12 @@ class Checked:
         return self.one_in > 1 or self.one_partition_in > 1
 
     @property
-    def keys_looked_up(self) -> str:
+    def looked_up_keys_text(self) -> str:
         """Which keys were looked up."""
-        keys = f"one key in {self.one_in}" if self.one_in > 1 else "every key"
+        keys_text = f"one key in {self.one_in}" if self.one_in > 1 else "every key"
         if self.one_partition_in > 1:
-            return f"{keys} of about one partition in {self.one_partition_in}"
-        return keys
+            return f"{keys_text} of about one partition in {self.one_partition_in}"
+        return keys_text
 
     @property
     def unseen_keys(self) -> int:
@@ -113,7 +117,7 @@ class Checked:
         return json.dumps(asdict(self))
 
     @property
-    def disagreement(self) -> str:
+    def disagreement_text(self) -> str:
         """What Iceberg's own reader gave instead of the rows that live; empty if it gave these."""
         if self.unread_live == self.shown_with_columns == self.shown_without:
             return ""
@@ -124,10 +128,17 @@ class Checked:
         )
 
     @classmethod
-    def of(cls, text: str) -> Self:
+    def of(cls, checked_json: str) -> Self:
         """From a commit's summary."""
-        kept = json.loads(text)
-        return cls(**{each.name: int(kept.get(each.name, each.default)) for each in fields(cls)})
+        values_by_name = json.loads(checked_json)
+        return cls(
+            **{
+                checked_field.name: int(
+                    values_by_name.get(checked_field.name, checked_field.default)
+                )
+                for checked_field in fields(cls)
+            }
+        )
 
 
 @frozen
@@ -146,55 +157,58 @@ class CheckedRows(Checked):
     misplaced: int = 0
 
     def __add__(self, other: CheckedRows) -> CheckedRows:
-        names = [each.name for each in fields(self)]
-        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
-        shares = {
+        field_names = [checked_field.name for checked_field in fields(self)]
+        sums = {
+            field_name: getattr(self, field_name) + getattr(other, field_name)
+            for field_name in field_names
+        }
+        largest_by_name = {
             "one_in": max(self.one_in, other.one_in),
             "one_partition_in": max(self.one_partition_in, other.one_partition_in),
         }
-        return CheckedRows(**{**sums, **shares})
+        return CheckedRows(**{**sums, **largest_by_name})
 
     def __str__(self) -> str:
         if not self.misplaced:
-            return self._compared
-        were = count_with_verb(self.misplaced, "row", "was", "were")
+            return self._comparison_text
+        misplaced_text = count_with_verb(self.misplaced, "row", "was", "were")
         return (
-            f"{self._compared}; {were} in files of another partition than the transform gives: the "
+            f"{self._comparison_text}; {misplaced_text} in files of another partition than the transform gives: the "
             "writer computed it differently (another hash of a bucket, for example), and queries "
             "with a filter on the partition's columns missed such rows until this rewrite"
         )
 
     @property
-    def _compared(self) -> str:
-        read_back = f"{count(self.rows, 'row')} of the new files read back before the commit"
-        twice = f"{count(self.of_files, 'row')} of {count(self.files, 'file')}"
+    def _comparison_text(self) -> str:
+        read_back_text = f"{count(self.rows, 'row')} of the new files read back before the commit"
+        read_twice_text = f"{count(self.of_files, 'row')} of {count(self.files, 'file')}"
         if not self.one_in:
-            by_reader = ""
+            reader_text = ""
             if self.by_reader:
-                by_reader = ", where Iceberg's own reader applied the equality deletes"
+                reader_text = ", where Iceberg's own reader applied the equality deletes"
             elif self.resolved:
-                by_reader = "; the keys that were looked up are of other partitions"
-            again = (
-                f"; as a sample of the old files, {twice} read again: all equal"
+                reader_text = "; the keys that were looked up are of other partitions"
+            sample_text = (
+                f"; as a sample of the old files, {read_twice_text} read again: all equal"
                 if self.files
                 else ""
             )
-            return f"{read_back}: the same as were read from the old files{by_reader}{again}"
-        parts = [read_back]
-        keys = self.keys_looked_up
-        files = f", and {twice} by Iceberg's own reader" if self.files else ""
+            return f"{read_back_text}: the same as were read from the old files{reader_text}{sample_text}"
+        clauses = [read_back_text]
+        keys_text = self.looked_up_keys_text
+        files_text = f", and {read_twice_text} by Iceberg's own reader" if self.files else ""
         if self.sampled:
-            parts.append(
-                f"equality deletes checked on {count(self.sampled, 'row')} ({keys}) by a plain "
-                f"join{files}: all equal"
+            clauses.append(
+                f"equality deletes checked on {count(self.sampled, 'row')} ({keys_text}) by a plain "
+                f"join{files_text}: all equal"
             )
         else:
-            parts.append("there was no row to check equality deletes on")
+            clauses.append("there was no row to check equality deletes on")
         if self.by_reader:
-            parts.append(
+            clauses.append(
                 f"Iceberg's own reader applied those of {count(self.by_reader, 'other row')}"
             )
-        return "; ".join(parts) + self.disagreement
+        return "; ".join(clauses) + self.disagreement_text
 
 
 @frozen
@@ -209,22 +223,22 @@ class CheckedPositions(Checked):
     positions: int = 0
 
     def __str__(self) -> str:
-        keys = self.keys_looked_up
-        files = (
+        keys_text = self.looked_up_keys_text
+        files_text = (
             f", and on {count(self.of_files, 'row')} of {count(self.files, 'file')} by Iceberg's "
             "own reader"
             if self.files
             else ", and on no whole file by Iceberg's own reader"
         )
-        looked_up = (
-            f"; checked on {count(self.sampled, 'row')} ({keys}) by a plain join{files}"
+        sample_text = (
+            f"; checked on {count(self.sampled, 'row')} ({keys_text}) by a plain join{files_text}"
             if self.sampled
             else ""
         )
-        equal = ": all equal" if self.positions or self.sampled else ""
+        equality_text = ": all equal" if self.positions or self.sampled else ""
         return (
             f"{count(self.positions, 'deleted position')} read back from the new delete files "
-            f"before the commit{looked_up}{equal}{self.disagreement}"
+            f"before the commit{sample_text}{equality_text}{self.disagreement_text}"
         )
 
 

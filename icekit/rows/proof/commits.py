@@ -41,10 +41,10 @@ from icekit.rows.proof.fingerprint import (
     Fingerprint,
     fingerprint,
     reading_settings,
-    shared,
+    shared_columns,
 )
 from icekit.rows.proof.proof import CHECKED, SCANNED, CommitProof, Mismatch, Proof
-from icekit.rows.proof.readers import Reader, resolving
+from icekit.rows.proof.readers import Reader, with_resolved_snapshots
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -76,21 +76,21 @@ def prove_commits(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
     A commit is not provable if it, its parent or their files are gone; that is
     never reported as fine. Raises the errors of :mod:`icekit.common.errors`.
     """
-    started = time.monotonic()
+    start_seconds = time.monotonic()
     reader = Reader(lake, table, head(lake, table))
     schemas = metadata.schemas_of(reader.head.metadata)
-    with explain_errors(reader.name):
+    with explain_errors(reader.sql_name):
         # The session may cache an older version of the table without these snapshots.
-        lake.spark.sql(f"REFRESH TABLE {identifier(*reader.name)}")
+        lake.spark.sql(f"REFRESH TABLE {identifier(*reader.sql_name)}")
     with (
         # A cache of deletes may hide some (apache/iceberg 15039).
         temporary_settings(lake.spark, {CACHE_KEYS[1]: "false", **reading_settings(*schemas)}),
-        resolving(reader, snapshot_ids) as reader,
+        with_resolved_snapshots(reader, snapshot_ids) as reader,
         # Most of a small commit's proof is planning in the driver, so several run at once.
         ThreadPoolExecutor(_AT_ONCE) as pool,
     ):
-        proofs = tuple(pool.map(lambda i: _prove(reader, i), snapshot_ids))
-    return Proof(display_name(table), proofs, time.monotonic() - started)
+        proofs = tuple(pool.map(lambda i: _commit_proof(reader, i), snapshot_ids))
+    return Proof(display_name(table), proofs, time.monotonic() - start_seconds)
 
 
 @frozen
@@ -99,71 +99,82 @@ class _Side:
 
     snapshot_id: int
     schema: StructType
-    where: str | None
+    predicate_sql: str | None
 
 
-def _prove(reader: Reader, snapshot_id: int) -> CommitProof:
+def _commit_proof(reader: Reader, snapshot_id: int) -> CommitProof:
     commit = reader.snapshots.get(snapshot_id) or {}
     parent_id = commit.get("parent-snapshot-id")
     parent = reader.snapshots.get(parent_id)
     if not commit:
-        reason = "the commit has expired, or never belonged to this table"
+        unprovable_reason = "the commit has expired, or never belonged to this table"
     elif parent_id is None:
-        reason = "it has no parent to compare with"
+        unprovable_reason = "it has no parent to compare with"
     elif parent is None:
-        reason = f"its parent {parent_id} has expired"
-    elif snapshot_id in reader.unreadable or parent_id in reader.unreadable:
-        reason = reader.unreadable.get(parent_id) or reader.unreadable[snapshot_id]
+        unprovable_reason = f"its parent {parent_id} has expired"
+    elif snapshot_id in reader.unreadable_reasons or parent_id in reader.unreadable_reasons:
+        unprovable_reason = (
+            reader.unreadable_reasons.get(parent_id) or reader.unreadable_reasons[snapshot_id]
+        )
     else:
         try:
             with ruled_out_as_disagreement():
-                return _compare(reader, parent, commit)
+                return _compared_proof(reader, parent, commit)
         except Exception as error:
-            explained = explain(error, reader.name)
-            if not isinstance(explained, (MetadataUnreadable, ReadersDisagree)):
-                raise explained from error
-            reason = str(explained)
-    return CommitProof(snapshot_id, reason)
+            explained_error = explain(error, reader.sql_name)
+            if not isinstance(explained_error, (MetadataUnreadable, ReadersDisagree)):
+                raise explained_error from error
+            unprovable_reason = str(explained_error)
+    return CommitProof(snapshot_id, unprovable_reason)
 
 
-def _compare(reader: Reader, parent: Json, commit: Json) -> CommitProof:
+def _compared_proof(reader: Reader, parent: Json, commit: Json) -> CommitProof:
     parent_id = parent["snapshot-id"]
     snapshot_id = commit["snapshot-id"]
-    changed = None
-    if not fields_blocking_files_table_of(reader.head.metadata):
-        changed = changes(reader.lake.spark, reader.name, parent_id, snapshot_id, reader.specs)
+    commit_changes = None
+    if not fields_hiding_files_of(reader.head.metadata):
+        commit_changes = changes(
+            reader.lake.spark, reader.sql_name, parent_id, snapshot_id, reader.specs
+        )
     schemas = [
         metadata.schema_of(reader.head.metadata, snapshot.get("schema-id"))
         for snapshot in (parent, commit)
     ]
-    before_columns, after_columns, left_out = shared(reader.lake.spark, *schemas)
-    predicates, reason = _predicates(reader, changed, schemas)
+    before_columns, after_columns, columns_left_out = shared_columns(reader.lake.spark, *schemas)
+    predicates_sql, whole_table_reason = _predicates_sql(reader, commit_changes, schemas)
     sides = [
-        _Side(side["snapshot-id"], columns, _where(reader, side, predicate))
-        for side, columns, predicate in zip(
-            (parent, commit), (before_columns, after_columns), predicates, strict=True
+        _Side(
+            side_snapshot["snapshot-id"],
+            side_schema,
+            _readable_predicate(reader, side_snapshot, predicate_sql),
+        )
+        for side_snapshot, side_schema, predicate_sql in zip(
+            (parent, commit), (before_columns, after_columns), predicates_sql, strict=True
         )
     ]
-    lineage = _has_lineage(parent, commit, schemas)
-    before, after = _read(reader, sides, lineage=lineage)
-    columns = metadata.columns(reader.head.metadata, schemas[1])
+    has_lineage = _has_lineage(parent, commit, schemas)
+    prints_before, prints_after = _read_sides(reader, sides, has_lineage=has_lineage)
+    current_columns = metadata.columns(reader.head.metadata, schemas[1])
     if (
-        changed is not None
-        and not reason
-        and ((before != after and changed.may_disagree) or not changed.holds_rows(columns))
+        commit_changes is not None
+        and not whole_table_reason
+        and (
+            (prints_before != prints_after and commit_changes.may_hold_other_values)
+            or not commit_changes.holds_rows(current_columns)
+        )
     ):
-        reason = "rows may be in other partitions than their values say"
-        sides = [replace(side, where=None) for side in sides]
-        before, after = _read(reader, sides, lineage=lineage)
+        whole_table_reason = "rows may be in other partitions than their values say"
+        sides = [replace(side, predicate_sql=None) for side in sides]
+        prints_before, prints_after = _read_sides(reader, sides, has_lineage=has_lineage)
     mismatches: list[Mismatch] = []
-    if before != after:
+    if prints_before != prints_after:
         # Only now, because the driver gets a row for each partition.
-        fields, keys = _keys(reader, schemas)
-        grouped = _read(reader, sides, keys, lineage=lineage)
-        mismatches = _differences(grouped[0], grouped[1], fields) or [
-            Mismatch("whole table", before[()], after[()])
+        group_fields, group_columns_sql = _group_columns(reader, schemas)
+        grouped_prints = _read_sides(reader, sides, group_columns_sql, has_lineage=has_lineage)
+        mismatches = _mismatches(grouped_prints[0], grouped_prints[1], group_fields) or [
+            Mismatch("whole table", prints_before[()], prints_after[()])
         ]
-    rollback = call_sql(
+    rollback_sql = call(
         reader.lake.name,
         "rollback_to_snapshot",
         table=display_name(reader.table),
@@ -171,58 +182,60 @@ def _compare(reader: Reader, parent: Json, commit: Json) -> CommitProof:
     )
     return CommitProof(
         snapshot_id,
-        reason,
-        partitions=len(changed.partitions) if changed is not None else 0,
-        before=before[()],
-        after=after[()],
-        rows_read=before[()].row_count + after[()].row_count,
-        mismatches=tuple(sorted(mismatches, key=lambda mismatch: mismatch.partition)),
-        columns_left_out=left_out,
-        rollback_sql=rollback if mismatches else None,
+        whole_table_reason,
+        partitions=len(commit_changes.partitions) if commit_changes is not None else 0,
+        before=prints_before[()],
+        after=prints_after[()],
+        rows_read=prints_before[()].row_count + prints_after[()].row_count,
+        mismatches=tuple(sorted(mismatches, key=lambda mismatch: mismatch.partition_path)),
+        columns_left_out=columns_left_out,
+        rollback_sql=rollback_sql if mismatches else None,
     )
 
 
 _Prints = Mapping[tuple[Scalar, ...], Fingerprint]
 
 
-def _differences(
-    before: _Prints, after: _Prints, fields: Sequence[PartitionField]
+def _mismatches(
+    prints_before: _Prints, prints_after: _Prints, group_fields: Sequence[PartitionField]
 ) -> list[Mismatch]:
     """The partitions that differ."""
-    spec = PartitionSpec(-1, tuple(fields))
-    none = Fingerprint()
+    group_spec = PartitionSpec(-1, tuple(group_fields))
+    no_rows = Fingerprint()
     return [
         Mismatch(
-            partition_path(spec, key) or "whole table", before.get(key, none), after.get(key, none)
+            partition_path(group_spec, partition_key) or "whole table",
+            prints_before.get(partition_key, no_rows),
+            prints_after.get(partition_key, no_rows),
         )
-        for key in {*before, *after}
-        if before.get(key, none) != after.get(key, none)
+        for partition_key in {*prints_before, *prints_after}
+        if prints_before.get(partition_key, no_rows) != prints_after.get(partition_key, no_rows)
     ]
 
 
-def _read(
+def _read_sides(
     reader: Reader,
     sides: Sequence[_Side],
-    keys: Sequence[Sequence[str]] = ((), ()),
+    group_columns_sql: Sequence[Sequence[str]] = ((), ()),
     *,
-    lineage: bool,
+    has_lineage: bool,
 ) -> Sequence[_Prints]:
     """Read the parent and the commit at the same time, each by its keys."""
 
-    def read(side: _Side, by: Sequence[str]) -> _Prints:
+    def read(side: _Side, group_sql: Sequence[str]) -> _Prints:
         return fingerprint(
             reader.lake.spark,
-            reader.name,
+            reader.sql_name,
             snapshot_id=side.snapshot_id,
-            where=side.where,
-            by=by,
+            where=side.predicate_sql,
+            by=group_sql,
             schema=side.schema,
-            resolved_snapshot=reader.read.get(side.snapshot_id),
-            lineage=lineage,
+            resolved_snapshot=reader.resolved_by_id.get(side.snapshot_id),
+            lineage=has_lineage,
         )
 
     with ThreadPoolExecutor(len(sides)) as pool:
-        return list(pool.map(read, sides, keys))
+        return list(pool.map(read, sides, group_columns_sql))
 
 
 def _has_lineage(parent: Json, commit: Json, schemas: Sequence[Json]) -> bool:
@@ -235,24 +248,24 @@ def _has_lineage(parent: Json, commit: Json, schemas: Sequence[Json]) -> bool:
     ) and column_names.isdisjoint(LINEAGE)
 
 
-def _predicates(
-    reader: Reader, changed: Changes | None, schemas: Sequence[Json]
+def _predicates_sql(
+    reader: Reader, commit_changes: Changes | None, schemas: Sequence[Json]
 ) -> tuple[Sequence[str | None], str]:
     """The rows to compare at the parent and at the commit; and, if all rows are compared, why.
-    ``changed`` is None where it cannot be read.
+    ``commit_changes`` is None where it cannot be read.
     """
-    if changed is None:
+    if commit_changes is None:
         why = "Iceberg cannot read which files changed: a partition column was dropped"
         return (None, None), why
-    partitions = changed.partitions
-    if not changed.is_complete:
+    partitions = commit_changes.partitions
+    if not commit_changes.is_complete:
         return (None, None), "its files are not those of its parent plus its own changes"
     if len(partitions) > MAX_PARTITIONS:
         return (None, None), f"it changed more than {MAX_PARTITIONS:,} partitions"
-    catalog = reader.lake.name
-    predicates = [
+    catalog_name = reader.lake.name
+    predicates_sql = [
         where(
-            catalog,
+            catalog_name,
             reader.specs,
             metadata.columns(reader.head.metadata, schema),
             partitions,
@@ -260,102 +273,117 @@ def _predicates(
         )
         for schema in schemas
     ]
-    if None not in predicates:
-        return predicates, ""
-    unpartitioned = any(
+    if None not in predicates_sql:
+        return predicates_sql, ""
+    has_unpartitioned = any(
         reader.specs[partition.spec_id].is_unpartitioned for partition in partitions
     )
     return (
         (None, None),
         "it changed unpartitioned files"
-        if unpartitioned
+        if has_unpartitioned
         else "no predicate selects the partitions it changed",
     )
 
 
-def _where(reader: Reader, snapshot: Json, predicate: str | None) -> str | None:
+def _readable_predicate(reader: Reader, snapshot: Json, predicate_sql: str | None) -> str | None:
     """A predicate in a snapshot's own names, as this Iceberg can read it."""
-    if predicate is None or snapshot.get("schema-id") == reader.head.metadata.get(
+    if predicate_sql is None or snapshot.get("schema-id") == reader.head.metadata.get(
         "current-schema-id"
     ):
-        return predicate
-    return historical_filter(predicate, iceberg_version(reader.lake.spark, reader.lake.name))
+        return predicate_sql
+    return historical_filter(predicate_sql, iceberg_version(reader.lake.spark, reader.lake.name))
 
 
-def _keys(
+def _group_columns(
     reader: Reader, schemas: Sequence[Json]
 ) -> tuple[list[PartitionField], list[tuple[str, ...]]]:
     """The fields of the current spec that rows of both sides can be grouped by, and the SQL for
     each side.
     """
-    default = reader.specs.get(reader.head.metadata.get("default-spec-id", 0), PartitionSpec(0, ()))
-    columns = [metadata.columns(reader.head.metadata, schema) for schema in schemas]
-    keys = [
-        (field, [field_expression(reader.lake.name, field, each) for each in columns])
-        for field in default.fields
+    default_spec = reader.specs.get(
+        reader.head.metadata.get("default-spec-id", 0), PartitionSpec(0, ())
+    )
+    columns_of_sides = [metadata.columns(reader.head.metadata, schema) for schema in schemas]
+    fields_with_sql = [
+        (
+            field,
+            [
+                field_expression(reader.lake.name, field, side_columns)
+                for side_columns in columns_of_sides
+            ],
+        )
+        for field in default_spec.fields
     ]
-    usable = [(field, sides) for field, sides in keys if None not in sides]
-    sql_before = tuple(str(sides[0]) for _, sides in usable)
-    sql_after = tuple(str(sides[1]) for _, sides in usable)
-    return [field for field, _ in usable], [sql_before, sql_after]
+    shared_fields = [
+        (field, sides_sql) for field, sides_sql in fields_with_sql if None not in sides_sql
+    ]
+    sql_before = tuple(str(sides_sql[0]) for _, sides_sql in shared_fields)
+    sql_after = tuple(str(sides_sql[1]) for _, sides_sql in shared_fields)
+    return [field for field, _ in shared_fields], [sql_before, sql_after]
 
 
-def prove_rewrites(lake: Lake, table: Identifier, commits: Mapping[int, Json]) -> Proof:
+def prove_rewrites(lake: Lake, table: Identifier, commits_by_id: Mapping[int, Json]) -> Proof:
     """The proof of commits of rewrites and conversions: those checked before they were made say
     what was checked, and the rest are compared in full.
 
     A commit that only dropped delete files is proved by the scan of the snapshot before it, which
-    gives none of them to a data file. ``commits`` are by id, as the table had them right
+    gives none of them to a data file. ``commits_by_id`` are by id, as the table had them right
     after each: they may have expired since.
     """
-    started = time.monotonic()
-    proofs: dict[int, CommitProof] = {}
-    for snapshot_id, commit in commits.items():
-        if proof := _checked_before(snapshot_id, commit) or _scanned(lake, table, commit):
-            proofs[snapshot_id] = proof
-    unproved_ids = [snapshot_id for snapshot_id in commits if snapshot_id not in proofs]
+    start_seconds = time.monotonic()
+    proofs_by_id: dict[int, CommitProof] = {}
+    for snapshot_id, commit in commits_by_id.items():
+        if proof := _proof_from_summary(snapshot_id, commit) or _proof_by_scan(lake, table, commit):
+            proofs_by_id[snapshot_id] = proof
+    unproved_ids = [snapshot_id for snapshot_id in commits_by_id if snapshot_id not in proofs_by_id]
     if unproved_ids:
-        compared = prove_commits(lake, table, unproved_ids)
-        proofs |= {proof.snapshot_id: proof for proof in compared.commits}
-    in_order = tuple(proofs[snapshot_id] for snapshot_id in commits)
-    return Proof(display_name(table), in_order, time.monotonic() - started)
+        full_proof = prove_commits(lake, table, unproved_ids)
+        proofs_by_id |= {proof.snapshot_id: proof for proof in full_proof.commits}
+    ordered_proofs = tuple(proofs_by_id[snapshot_id] for snapshot_id in commits_by_id)
+    return Proof(display_name(table), ordered_proofs, time.monotonic() - start_seconds)
 
 
-def _checked_before(snapshot_id: int, commit: Json) -> CommitProof | None:
+def _proof_from_summary(snapshot_id: int, commit: Json) -> CommitProof | None:
     """The proof of a commit that was checked before it was made, by its own summary; None without
     such a check, or if the commit is not what was checked.
     """
     summary = metadata.summary_of(commit)
-    proof = CommitProof(snapshot_id, mode=CHECKED)
+    empty_proof = CommitProof(snapshot_id, mode=CHECKED)
     if CHECKED_TAG in summary:
-        rows = CheckedRows.of(summary[CHECKED_TAG])
-        if int(summary.get("added-records") or 0) != rows.rows:
+        checked_rows = CheckedRows.of(summary[CHECKED_TAG])
+        if int(summary.get("added-records") or 0) != checked_rows.rows:
             return None
-        unseen = rows.unseen_keys if rows.is_sampled else 0
-        return replace(proof, statement=str(rows), rows_read=rows.read, unseen_keys=unseen)
+        unseen_keys = checked_rows.unseen_keys if checked_rows.is_sampled else 0
+        return replace(
+            empty_proof,
+            statement=str(checked_rows),
+            rows_read=checked_rows.read,
+            unseen_keys=unseen_keys,
+        )
     if _DATA_CHANGES.intersection(summary):
         return None
     if COMPARED_POSITIONS_TAG in summary:
-        deletes = count(int(summary.get("added-delete-files") or 0), "new delete file")
+        files_text = count(int(summary.get("added-delete-files") or 0), "new delete file")
         statement = (
-            f"{deletes}: of each data file, the rows that are deleted by position were read before "
+            f"{files_text}: of each data file, the rows that are deleted by position were read before "
             "the commit, from the old and from the new delete files: the same"
         )
-        return replace(proof, statement=statement)
+        return replace(empty_proof, statement=statement)
     if CHECKED_POSITIONS_TAG not in summary:
         return None
-    positions = CheckedPositions.of(summary[CHECKED_POSITIONS_TAG])
-    if int(summary.get("added-position-deletes") or 0) != positions.positions:
+    checked_positions = CheckedPositions.of(summary[CHECKED_POSITIONS_TAG])
+    if int(summary.get("added-position-deletes") or 0) != checked_positions.positions:
         return None
     return replace(
-        proof,
-        statement=str(positions),
-        rows_read=positions.sampled + 2 * positions.of_files,
-        unseen_keys=positions.unseen_keys if positions.is_sampled else 0,
+        empty_proof,
+        statement=str(checked_positions),
+        rows_read=checked_positions.sampled + 2 * checked_positions.of_files,
+        unseen_keys=checked_positions.unseen_keys if checked_positions.is_sampled else 0,
     )
 
 
-def _scanned(lake: Lake, table: Identifier, commit: Json) -> CommitProof | None:
+def _proof_by_scan(lake: Lake, table: Identifier, commit: Json) -> CommitProof | None:
     """The proof of a commit that only dropped delete files, none of which applied before it; None
     if it did something else, or where that cannot be asked.
     """
@@ -364,13 +392,13 @@ def _scanned(lake: Lake, table: Identifier, commit: Json) -> CommitProof | None:
     if "removed-delete-files" not in summary or _CHANGES.intersection(summary) or parent_id is None:
         return None
     try:
-        dropped_count, needed = removed_delete_counts(
+        dropped_count, needed_count = removed_delete_counts(
             lake.spark, lake.sql_name(table), parent_id, commit["snapshot-id"]
         )
     except Exception:
         # An expired parent, or a file that is gone: the full comparison says so.
         return None
-    if needed or not dropped_count:
+    if needed_count or not dropped_count:
         return None
     statement = (
         f"dropped {count(dropped_count, 'delete file')}; a scan of the table before it gives none of them "

@@ -49,8 +49,14 @@ from icekit.rows.proof.checked import (
     RowsDiffer,
     looked_up_partitions,
 )
-from icekit.rows.proof.fingerprint import Fingerprint, prints, reading_settings, row_hash, summed_up
-from icekit.rows.proof.readers import most_records, shown
+from icekit.rows.proof.fingerprint import (
+    Fingerprint,
+    fingerprint_of,
+    fingerprints_by_key,
+    reading_settings,
+    row_hash,
+)
+from icekit.rows.proof.readers import most_delete_records, shown_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,8 +90,8 @@ class _LookedUp:
     looked up.
     """
 
-    samples: Sequence[tuple[Positions, Positions]] = ()
-    in_full: Positions | None = None
+    sampled_rows: Sequence[tuple[Positions, Positions]] = ()
+    dead_in_full: Positions | None = None
 
 
 class PositionCheck:
@@ -106,22 +112,22 @@ class PositionCheck:
         self.one_partition_in = 1
         self._looked_up: _LookedUp | None = None
 
-    def _settings(self) -> Mapping[str, str]:
-        records = max(
+    def _spark_settings(self) -> Mapping[str, str]:
+        record_count = max(
             self.inputs.data_records, sum(key_set.records for key_set in self.inputs.key_sets)
         )
-        partitions = max(task_count(records), self.spark.sparkContext.defaultParallelism)
+        partition_count = max(task_count(record_count), self.spark.sparkContext.defaultParallelism)
         return {
             **reading_settings(schema_of(self.inputs.snapshot_deletes.metadata)),
             # A cache of deletes may hide some (apache/iceberg 15039).
             CACHE_KEYS[1]: "false",
-            "spark.sql.shuffle.partitions": str(partitions),
+            "spark.sql.shuffle.partitions": str(partition_count),
         }
 
     def look_up(self) -> None:
         """Look rows up by plain joins; this can be done before the positions are known."""
-        with temporary_settings(self.spark, self._settings()):
-            self._looked_up = self._look_up()
+        with temporary_settings(self.spark, self._spark_settings()):
+            self._looked_up = self._looked_up_rows()
 
     def run(self, new_deletes: NewDeletes) -> Mapping[str, str]:
         """Check what is about to be committed; returns the tag that says what was checked, and
@@ -129,8 +135,8 @@ class PositionCheck:
         """
         self.new_deletes = new_deletes
         self.java = conversion_of(self.spark, self.staging, new_deletes)
-        with temporary_settings(self.spark, self._settings()):
-            return {CHECKED_POSITIONS_TAG: self._run().text()}
+        with temporary_settings(self.spark, self._spark_settings()):
+            return {CHECKED_POSITIONS_TAG: self._checked().text()}
 
     @property
     def view(self) -> KeyView:
@@ -141,42 +147,46 @@ class PositionCheck:
     @cached_property
     def sample_view(self) -> KeyView:
         """The key view of the partitions in which a sample of keys is looked up."""
-        parts = {file.partition_number for file in self.inputs.data_files}
-        records_by_part: Counter[int] = Counter()
-        for file in (*self.inputs.data_files, *self.inputs.delete_files):
+        partition_numbers = {listed_file.partition_number for listed_file in self.inputs.data_files}
+        records_by_partition: Counter[int] = Counter()
+        for listed_file in (*self.inputs.data_files, *self.inputs.delete_files):
             # Deletes of all partitions come to each.
-            if file.partition_number in parts:
-                records_by_part[file.partition_number] += file.records
-        chosen_parts, self.one_partition_in = looked_up_partitions(records_by_part)
-        return self.view if chosen_parts == parts else self.view.of_partitions(chosen_parts)
+            if listed_file.partition_number in partition_numbers:
+                records_by_partition[listed_file.partition_number] += listed_file.records
+        sampled_partitions, self.one_partition_in = looked_up_partitions(records_by_partition)
+        return (
+            self.view
+            if sampled_partitions == partition_numbers
+            else self.view.of_partitions(sampled_partitions)
+        )
 
-    def _run(self) -> CheckedPositions:
+    def _checked(self) -> CheckedPositions:
         """Make every check; raises if one fails."""
-        resolved = sum(key_set.records for key_set in self.inputs.key_sets)
+        resolved_count = sum(key_set.records for key_set in self.inputs.key_sets)
         with ThreadPoolExecutor(2) as pool:
-            looking = None
+            look_up_future = None
             if self._looked_up is None:
-                looking = pool.submit(with_thread_context(self.spark, self.look_up))
+                look_up_future = pool.submit(with_thread_context(self.spark, self.look_up))
                 # Spark has found the rows itself. Small work is mostly the driver's, so the other
                 # checks go on beside it; of large work, each check needs the memory for itself.
-                if self.inputs.data_records + resolved >= _SMALL:
-                    looking.result()
+                if self.inputs.data_records + resolved_count >= _SMALL:
+                    look_up_future.result()
             self._check_content()
-            if path := self.java.wrong(self.inputs.is_last):
+            if wrong_path := self.java.wrong(self.inputs.is_last):
                 raise _differ(
-                    f"the commit would not remove the right delete files, of which one is {path}"
+                    f"the commit would not remove the right delete files, of which one is {wrong_path}"
                 )
-            check_files = partial(self._check_files, self._planned())
-            reading = pool.submit(with_thread_context(self.spark, check_files))
-            if looking is not None:
-                looking.result()
-            sampled, one_in = self._check_looked_up()
-            of_files = reading.result()
+            check_files = partial(self._check_files, self._check_plan())
+            files_future = pool.submit(with_thread_context(self.spark, check_files))
+            if look_up_future is not None:
+                look_up_future.result()
+            sampled_rows, one_in = self._check_looked_up()
+            checked_files = files_future.result()
         return replace(
-            of_files,
+            checked_files,
             positions=sum(map(len, self.new_deletes.written_positions.values())),
-            resolved=resolved,
-            sampled=sampled,
+            resolved=resolved_count,
+            sampled=sampled_rows,
             one_in=one_in,
             one_partition_in=self.one_partition_in if one_in > 1 else 1,
         )
@@ -188,81 +198,94 @@ class PositionCheck:
         new_deletes = self.new_deletes
         # Iceberg's reader of deletes visits the rows of Parquet files one by one.
         is_many = sum(map(len, new_deletes.written_positions.values())) > _MANY_POSITIONS
-        by_spark = is_many and self.inputs.snapshot_deletes.format_version < 3
-        contents = self._read_by_spark() if by_spark else self._read_by_iceberg()
+        is_read_by_spark = is_many and self.inputs.snapshot_deletes.format_version < 3
+        contents_by_index = self._read_by_spark() if is_read_by_spark else self._read_by_iceberg()
         if len(new_deletes.added_files) != len(new_deletes.written_positions):
             raise _differ(
                 f"{count(len(new_deletes.added_files), 'delete file')} were written for "
                 f"{count(len(new_deletes.written_positions), 'data file')}"
             )
-        for index, (number, positions) in enumerate(new_deletes.written_positions.items()):
-            file = self.inputs.data_files[number]
-            new_positions = new_deletes.found_positions.get(number, BitMap64())
-            earlier = new_deletes.earlier_positions.get(number, BitMap64())
-            if positions != new_positions | earlier:
+        for file_index, (file_number, written_positions) in enumerate(
+            new_deletes.written_positions.items()
+        ):
+            data_file = self.inputs.data_files[file_number]
+            new_positions = new_deletes.found_positions.get(file_number, BitMap64())
+            earlier_positions = new_deletes.earlier_positions.get(file_number, BitMap64())
+            if written_positions != new_positions | earlier_positions:
                 raise _differ(
-                    f"the positions for {file.path} are not those found and those deleted before"
+                    f"the positions for {data_file.path} are not those found and those deleted before"
                 )
             # What a rewrite reads is counted again: the metadata may name fewer rows than there are.
             is_counted_again = self.inputs.snapshot_deletes.listing.tasks is not None
-            if (last := positions.max()) >= file.records and not is_counted_again:
+            if (
+                last_position := written_positions.max()
+            ) >= data_file.records and not is_counted_again:
                 raise _differ(
-                    f"row {last:,} of {file.path} would be deleted, which has only "
-                    f"{count(file.records, 'row')}"
+                    f"row {last_position:,} of {data_file.path} would be deleted, which has only "
+                    f"{count(data_file.records, 'row')}"
                 )
-            read = contents.get(index, "no")
-            if read != f"{_summed(positions)} {file.path}":
+            content_text = contents_by_index.get(file_index, "no")
+            if content_text != f"{_positions_sum_text(written_positions)} {data_file.path}":
                 raise _differ(
-                    f"Iceberg reads {read.split()[0]} deleted positions of {file.path}, but not "
-                    f"the {len(positions):,} that were found"
+                    f"Iceberg reads {content_text.split()[0]} deleted positions of {data_file.path}, but not "
+                    f"the {len(written_positions):,} that were found"
                 )
 
     def _read_by_iceberg(self) -> Mapping[int, str]:
         """What Iceberg reads from each new delete file, by its place: the positions, as
-        :func:`_summed`, and the data file.
+        :func:`_positions_sum_text`, and the data file.
         """
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            texts = pool.map(
-                lambda first: str(self.java.positions(first, _AT_ONCE)), range(_AT_ONCE)
+            texts_of_threads = pool.map(
+                lambda first_index: str(self.java.positions(first_index, _AT_ONCE)), range(_AT_ONCE)
             )
             return {
-                first + _AT_ONCE * row: text
-                for first, texts_of in enumerate(texts)
-                for row, text in enumerate(texts_of.split("\0"))
+                first_index + _AT_ONCE * thread_row: content_text
+                for first_index, thread_texts in enumerate(texts_of_threads)
+                for thread_row, content_text in enumerate(thread_texts.split("\0"))
             }
 
     def _read_by_spark(self) -> Mapping[int, str]:
         """The same in one query, which reads many rows at a time."""
         from pyspark.sql import types as T
 
-        of_position = row_hash(T.StructType([T.StructField("pos", T.LongType())]))
-        of_path = row_hash(T.StructType([T.StructField("file_path", T.StringType())]))
+        position_hash_sql = row_hash(T.StructType([T.StructField("pos", T.LongType())]))
+        path_hash_sql = row_hash(T.StructType([T.StructField("file_path", T.StringType())]))
         snapshot_deletes = self.inputs.snapshot_deletes
         staging = KeyTable.of_fields(
             self.spark, snapshot_deletes.table, snapshot_deletes.metadata, _POSITION_FIELDS
         ).staging
-        paths = str(self.java.referenced()).split("\0")
-        path_hashes = row_hashes(pa.record_batch([pa.array(paths)], ["path"])).tolist()
-        contents: dict[int, str] = {}
+        data_paths = str(self.java.referenced()).split("\0")
+        path_hashes = row_hashes(pa.record_batch([pa.array(data_paths)], ["path"])).tolist()
+        contents_by_index: dict[int, str] = {}
         with staging.staged_rows(staging.java.asData(list(self.new_deletes.added_files))) as rows:
             # The tasks number the files as if these were specs.
-            hashed = rows.selectExpr("_spec_id AS k0", f"{of_path} AS k1", f"{of_position} AS h")
-            for key, sums in prints(hashed).items():
-                file, path_hash = cast("tuple[int, int]", key)
+            hashed_rows = rows.selectExpr(
+                "_spec_id AS k0", f"{path_hash_sql} AS k1", f"{position_hash_sql} AS h"
+            )
+            for key, position_sums in fingerprints_by_key(hashed_rows).items():
+                file_index, path_hash = cast("tuple[int, int]", key)
                 # One of several paths in a file is another than that of its data file.
-                is_only_path = file not in contents and path_hash % _WORDS == path_hashes[file]
-                path = paths[file] if is_only_path else "another data file than it is for"
-                contents[file] = f"{_sums_text(sums.row_count, sums.value)} {path}"
-        return contents
+                is_only_path = (
+                    file_index not in contents_by_index
+                    and path_hash % _WORDS == path_hashes[file_index]
+                )
+                content_path = (
+                    data_paths[file_index] if is_only_path else "another data file than it is for"
+                )
+                contents_by_index[file_index] = (
+                    f"{_sum_text(position_sums.row_count, position_sums.hash_sum)} {content_path}"
+                )
+        return contents_by_index
 
-    def _planned(self) -> Any:
+    def _check_plan(self) -> Any:
         """Compare the listing with how Iceberg plans a scan; returns some of its tasks, with the
         deletes that it applies to each.
         """
         new_deletes = self.new_deletes
         inputs = self.inputs
-        most_deletes = most_records(cluster_of(self.spark).executor)
-        result = self.java.planned(
+        most_deletes = most_delete_records(cluster_of(self.spark).executor)
+        plan = self.java.planned(
             inputs.snapshot_deletes.snapshot_id,
             inputs.snapshot_deletes.listing.tasks,
             files_text(inputs.data_files),
@@ -271,20 +294,23 @@ class PositionCheck:
             most_deletes,
             self.salt,
         )
-        for key, text in _WRONG.items():
-            if path := result.get(key):
-                raise _differ(text.format(path))
-        for number, line in zip(
-            new_deletes.written_positions, str(result.get("earlier")).splitlines(), strict=True
+        for problem, message in _WRONG.items():
+            if data_path := plan.get(problem):
+                raise _differ(message.format(data_path))
+        for file_number, earlier_text in zip(
+            new_deletes.written_positions, str(plan.get("earlier")).splitlines(), strict=True
         ):
-            if line not in {"?", _summed(new_deletes.earlier_positions.get(number, BitMap64()))}:
+            if earlier_text not in {
+                "?",
+                _positions_sum_text(new_deletes.earlier_positions.get(file_number, BitMap64())),
+            }:
                 raise _differ(
-                    f"the positions read as deleted before in {inputs.data_files[number].path} are not "
+                    f"the positions read as deleted before in {inputs.data_files[file_number].path} are not "
                     "those that Iceberg applies"
                 )
-        return result.get("chosen")
+        return plan.get("chosen")
 
-    def _look_up(self) -> _LookedUp:
+    def _looked_up_rows(self) -> _LookedUp:
         """Look up keys of each set by a plain join: one in :data:`SAMPLED_KEYS`, or every key if a
         sample shows too little.
         """
@@ -292,32 +318,37 @@ class PositionCheck:
             return _LookedUp()
         key_sets = self.inputs.key_sets
         samples = []
-        few_keys: list[KeySet] = []
+        sets_in_full: list[KeySet] = []
         for key_set in key_sets:
-            with self._sampled_deletes(key_set) as deletes:
-                if deletes is None:
-                    few_keys.append(key_set)
+            with self._sampled_deletes(key_set) as sampled_deletes:
+                if sampled_deletes is None:
+                    sets_in_full.append(key_set)
                 else:
-                    others = [other for other in key_sets if other is not key_set]
-                    samples.append(self._sampled([key_set, *others], deletes))
-        return _LookedUp(samples, self._rows_deleted_by_join(few_keys) if few_keys else None)
+                    other_sets = [other_set for other_set in key_sets if other_set is not key_set]
+                    samples.append(self._sampled_positions([key_set, *other_sets], sampled_deletes))
+        return _LookedUp(
+            samples, self._positions_deleted_by_join(sets_in_full) if sets_in_full else None
+        )
 
     def _check_looked_up(self) -> tuple[int, int]:
         """Compare the rows that were looked up with those that would be deleted; returns how many
         rows, and one in how many keys.
         """
         assert self._looked_up is not None
-        samples = self._looked_up.samples
-        in_full = self._looked_up.in_full
+        samples = self._looked_up.sampled_rows
+        dead_in_full = self._looked_up.dead_in_full
         if not self._view:
             return 0, 1
-        rows = sum(self._check_sample(dead, live) for dead, live in samples)
-        if in_full is not None:
-            self._check_no_fewer(in_full)
+        sampled_rows = sum(
+            self._check_sample(dead_positions, live_positions)
+            for dead_positions, live_positions in samples
+        )
+        if dead_in_full is not None:
+            self._check_no_fewer(dead_in_full)
             if not samples:
-                self._check_no_more(in_full)
+                self._check_no_more(dead_in_full)
                 return self.inputs.data_records, 1
-        return rows, SAMPLED_KEYS
+        return sampled_rows, SAMPLED_KEYS
 
     @contextlib.contextmanager
     def _sampled_deletes(self, key_set: KeySet) -> Iterator[DataFrame | None]:
@@ -327,73 +358,91 @@ class PositionCheck:
         if key_set.records < _FEW or self.inputs.data_records + key_set.records < _SMALL:
             yield None
             return
-        deletes = newest_deletes(self.sample_view, key_set, self._sample(key_set)).persist()
+        newest_sample = newest_deletes(
+            self.sample_view, key_set, self._sample_sql(key_set)
+        ).persist()
         try:
             # In how many partitions of the table a key is does not matter.
-            names = ", ".join(f"k{i}" for i in range(len(key_set.columns)))
-            columns = ", ".join(column.sql for column in key_set.columns)
-            deleted_keys = f"approx_count_distinct(xxhash64({names}))"
-            ((records, of_deletes),) = deletes.selectExpr("count(1)", deleted_keys).collect()
-            rows = self.sample_view.data.where(self._sample(key_set))
-            ((of_rows,),) = rows.selectExpr(f"approx_count_distinct(xxhash64({columns}))").collect()
-            yield with_join_hint(deletes, records) if min(of_rows, of_deletes) >= UNSEEN else None
+            key_names = ", ".join(f"k{i}" for i in range(len(key_set.columns)))
+            key_columns_sql = ", ".join(column.sql for column in key_set.columns)
+            distinct_keys_sql = f"approx_count_distinct(xxhash64({key_names}))"
+            ((delete_count, delete_key_count),) = newest_sample.selectExpr(
+                "count(1)", distinct_keys_sql
+            ).collect()
+            sampled_rows = self.sample_view.data.where(self._sample_sql(key_set))
+            ((row_key_count,),) = sampled_rows.selectExpr(
+                f"approx_count_distinct(xxhash64({key_columns_sql}))"
+            ).collect()
+            yield (
+                with_join_hint(newest_sample, delete_count)
+                if min(row_key_count, delete_key_count) >= UNSEEN
+                else None
+            )
         finally:
-            deletes.unpersist()
+            newest_sample.unpersist()
 
-    def _sample(self, key_set: KeySet) -> str:
+    def _sample_sql(self, key_set: KeySet) -> str:
         return sample_sql([column.sql for column in key_set.columns], self.salt, SAMPLED_KEYS)
 
-    def _rows_deleted_by_join(self, key_sets: Sequence[KeySet]) -> Positions:
+    def _positions_deleted_by_join(self, key_sets: Sequence[KeySet]) -> Positions:
         """The rows that a plain join finds deleted."""
-        frames = [
+        deleted_by_set = [
             rows_of_keys(self.view, [key_set]).where("dead").select("f", "pos")
             for key_set in key_sets
         ]
-        deleted_rows = reduce(lambda one, other: one.unionAll(other), frames)
-        records = sum(key_set.records for key_set in key_sets)
-        return positions_by_file(arrow_of(position_words(deleted_rows, records)))
+        deleted_rows = reduce(lambda one, other: one.unionAll(other), deleted_by_set)
+        delete_count = sum(key_set.records for key_set in key_sets)
+        return positions_by_file(arrow_of(position_words(deleted_rows, delete_count)))
 
-    def _check_no_fewer(self, by_number: Positions) -> None:
+    def _check_no_fewer(self, joined_positions: Positions) -> None:
         """Check that all rows that a plain join finds would be deleted."""
-        for number, deleted in by_number.items():
-            if lost := len(deleted - self.new_deletes.found_positions.get(number, BitMap64())):
+        for file_number, file_positions in joined_positions.items():
+            if missing_count := len(
+                file_positions - self.new_deletes.found_positions.get(file_number, BitMap64())
+            ):
                 raise _differ(
-                    f"in {self.inputs.data_files[number].path} {count(lost, 'deleted row')} would stay"
+                    f"in {self.inputs.data_files[file_number].path} {count(missing_count, 'deleted row')} would stay"
                 )
 
-    def _check_no_more(self, by_number: Positions) -> None:
+    def _check_no_more(self, joined_positions: Positions) -> None:
         """Check that no row would be deleted but those that a plain join finds."""
-        for number, positions in self.new_deletes.found_positions.items():
-            if len(by_number.get(number, ())) < len(positions):
+        for file_number, found_positions in self.new_deletes.found_positions.items():
+            if len(joined_positions.get(file_number, ())) < len(found_positions):
                 raise _differ(
-                    f"in {self.inputs.data_files[number].path} rows without a delete would be deleted"
+                    f"in {self.inputs.data_files[file_number].path} rows without a delete would be deleted"
                 )
 
-    def _sampled(
-        self, key_sets: Sequence[KeySet], deletes: DataFrame
+    def _sampled_positions(
+        self, key_sets: Sequence[KeySet], first_deletes: DataFrame
     ) -> tuple[Positions, Positions]:
         """All rows with one key in some: the dead ones, and the live ones."""
-        records = self.inputs.data_records // SAMPLED_KEYS
-        keyed_rows = rows_of_keys(self.sample_view, key_sets, self._sample(key_sets[0]), deletes)
-        rows_by_position = arrow_of(position_words(keyed_rows, records, "dead"))
-        is_dead = rows_by_position.column("dead")
-        return positions_by_file(rows_by_position.filter(is_dead)), positions_by_file(
-            rows_by_position.filter(pc.invert(is_dead))
+        record_count = self.inputs.data_records // SAMPLED_KEYS
+        rows_with_keys = rows_of_keys(
+            self.sample_view, key_sets, self._sample_sql(key_sets[0]), first_deletes
+        )
+        word_table = arrow_of(position_words(rows_with_keys, record_count, "dead"))
+        is_dead = word_table.column("dead")
+        return positions_by_file(word_table.filter(is_dead)), positions_by_file(
+            word_table.filter(pc.invert(is_dead))
         )
 
-    def _check_sample(self, dead: Positions, live: Positions) -> int:
+    def _check_sample(self, dead_positions: Positions, live_positions: Positions) -> int:
         """Compare the rows with sampled keys, deleted or not; returns how many."""
-        for number in {*dead, *live}:
-            deleted = self.new_deletes.found_positions.get(number, BitMap64())
-            missing_count = len(dead.get(number, BitMap64()) - deleted)
-            undeleted_count = len(live.get(number, BitMap64()) & deleted)
+        for file_number in {*dead_positions, *live_positions}:
+            found_positions = self.new_deletes.found_positions.get(file_number, BitMap64())
+            missing_count = len(dead_positions.get(file_number, BitMap64()) - found_positions)
+            undeleted_count = len(live_positions.get(file_number, BitMap64()) & found_positions)
             if missing_count or undeleted_count:
                 raise _differ(
-                    f"for one key in {SAMPLED_KEYS}, in {self.inputs.data_files[number].path} "
+                    f"for one key in {SAMPLED_KEYS}, in {self.inputs.data_files[file_number].path} "
                     f"{count(missing_count, 'deleted row')} would stay, and {count(undeleted_count, 'row')} without "
                     "a delete would be deleted"
                 )
-        return sum(len(positions) for side in (dead, live) for positions in side.values())
+        return sum(
+            len(file_positions)
+            for side in (dead_positions, live_positions)
+            for file_positions in side.values()
+        )
 
     def _check_files(self, sampled_tasks: Any) -> CheckedPositions:
         """Let Iceberg read some whole files with their deletes of now, and with those of after the
@@ -405,30 +454,30 @@ class PositionCheck:
             return CheckedPositions()
         if not all(column.is_read_correctly for column in self.inputs.keys.columns.values()):
             return self._disagreement(sampled_tasks)
-        before = self._read(sampled_tasks)
-        after = self._read(self.java.changed(sampled_tasks))
-        if before != after:
+        print_before = self._fingerprint(sampled_tasks)
+        print_after = self._fingerprint(self.java.changed(sampled_tasks))
+        if print_before != print_after:
             raise _differ(
-                f"from {count(len(sampled_tasks), 'data file')}, Iceberg reads {before} before "
-                f"the commit, and would read {after} after it"
+                f"from {count(len(sampled_tasks), 'data file')}, Iceberg reads {print_before} before "
+                f"the commit, and would read {print_after} after it"
             )
-        return CheckedPositions(files=len(sampled_tasks), of_files=after.row_count)
+        return CheckedPositions(files=len(sampled_tasks), of_files=print_after.row_count)
 
     def _disagreement(self, sampled_tasks: Any) -> CheckedPositions:
         """What Iceberg's own reader shows now of some files, whose live rows it will show after the
         commit.
         """
-        rows_shown = shown(self.staging, sampled_tasks)
-        if rows_shown is None:
+        row_counts = shown_counts(self.staging, sampled_tasks)
+        if row_counts is None:
             return CheckedPositions()
-        live_count = self._read(self.java.changed(sampled_tasks)).row_count
+        live_count = self._fingerprint(self.java.changed(sampled_tasks)).row_count
         return CheckedPositions(
-            unread_live=live_count, shown_with_columns=rows_shown[0], shown_without=rows_shown[1]
+            unread_live=live_count, shown_with_columns=row_counts[0], shown_without=row_counts[1]
         )
 
-    def _read(self, tasks: Any) -> Fingerprint:
-        with self.staging.staged_rows(tasks) as rows:
-            return summed_up(rows, row_hash(rows.schema))
+    def _fingerprint(self, scan_tasks: Any) -> Fingerprint:
+        with self.staging.staged_rows(scan_tasks) as rows:
+            return fingerprint_of(rows, row_hash(rows.schema))
 
 
 # What Iceberg's plan may show of a data file.
@@ -441,20 +490,20 @@ _WRONG = {
 }
 
 
-def _summed(positions: BitMap64) -> str:
-    """How many positions, and the sum of their hashes (:func:`row_hash`), as :func:`_sums_text`."""
-    sums = RowSums()
-    column = pa.array(sorted_array(positions))
-    for start in range(0, len(column), _HASHED):
-        sums.add(pa.record_batch([column.slice(start, _HASHED)], ["pos"]))
-    return _sums_text(sums.rows, sums.value)
+def _positions_sum_text(positions: BitMap64) -> str:
+    """How many positions, and the sum of their hashes (:func:`row_hash`), as :func:`_sum_text`."""
+    row_sums = RowSums()
+    position_column = pa.array(sorted_array(positions))
+    for start in range(0, len(position_column), _HASHED):
+        row_sums.add(pa.record_batch([position_column.slice(start, _HASHED)], ["pos"]))
+    return _sum_text(row_sums.rows, row_sums.value)
 
 
-def _sums_text(rows: int, value: int) -> str:
+def _sum_text(position_count: int, hash_sum: int) -> str:
     """A number of positions, and the sum of their hashes modulo 2**64, as Java says it: signed."""
-    value %= _WORDS
-    return f"{rows} {value - _WORDS if value >= _WORDS // 2 else value}"
+    hash_sum %= _WORDS
+    return f"{position_count} {hash_sum - _WORDS if hash_sum >= _WORDS // 2 else hash_sum}"
 
 
-def _differ(what: str) -> RowsDiffer:
-    return RowsDiffer.of("delete files", what, "The equality deletes stay.")
+def _differ(difference: str) -> RowsDiffer:
+    return RowsDiffer.of("delete files", difference, "The equality deletes stay.")

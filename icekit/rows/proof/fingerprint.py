@@ -48,19 +48,21 @@ class Fingerprint:
     """
 
     row_count: int = 0
-    value: int = 0
+    hash_sum: int = 0
 
     def __add__(self, other: Fingerprint) -> Fingerprint:
-        return Fingerprint(self.row_count + other.row_count, (self.value + other.value) % MODULUS)
+        return Fingerprint(
+            self.row_count + other.row_count, (self.hash_sum + other.hash_sum) % MODULUS
+        )
 
     @classmethod
-    def of_sums(cls, sums: Mapping[str, Any], name: str) -> Fingerprint:
-        """From the values of :func:`summed`."""
-        pieces = (int(sums[f"{name}_{shift}"] or 0) << shift for shift in _SHIFTS)
-        return cls(int(sums[f"{name}_n"]), sum(pieces) % MODULUS)
+    def of_sums(cls, sums: Mapping[str, Any], sum_name: str) -> Fingerprint:
+        """From the values of :func:`hash_sums`."""
+        shifted_pieces = (int(sums[f"{sum_name}_{shift}"] or 0) << shift for shift in _SHIFTS)
+        return cls(int(sums[f"{sum_name}_n"]), sum(shifted_pieces) % MODULUS)
 
     def __str__(self) -> str:
-        return f"{self.row_count:,} rows ({self.value:x})"
+        return f"{self.row_count:,} rows ({self.hash_sum:x})"
 
 
 def fingerprint(
@@ -86,38 +88,40 @@ def fingerprint(
     ``lineage`` includes each row's :data:`LINEAGE`, which a table has from format version 3 on. The
     session has the :func:`reading_settings` of the table.
     """
-    lineage_columns = [identifier(name) for name in LINEAGE] if lineage else []
-    columns = ["*", *lineage_columns]
-    source = identifier(*table)
-    keys: list[str] = []
+    lineage_columns = [identifier(keys_name) for keys_name in LINEAGE] if lineage else []
+    columns_sql = ["*", *lineage_columns]
+    table_sql = identifier(*table)
+    key_columns: list[str] = []
     if snapshot_id is not None:
-        source += f" VERSION AS OF {snapshot_id}"
+        table_sql += f" VERSION AS OF {snapshot_id}"
     if resolved_snapshot is not None and schema is not None:
         # One struct, whose name no column of the table has.
-        name = identifier(free_name("icekit keys", schema.names))
-        columns = [
+        keys_name = identifier(free_name("icekit keys", schema.names))
+        columns_sql = [
             *resolved_snapshot.selected_sql,
             *lineage_columns,
-            f"{resolved_snapshot.keys_sql} AS {name}",
+            f"{resolved_snapshot.keys_sql} AS {keys_name}",
         ]
-        source = identifier(*resolved_snapshot.table)
-        keys = [f"{name}.*"]
-    rows = spark.sql(f"SELECT {', '.join(columns)} FROM {source}")
-    hashed = row_hash(rows.schema if schema is None else _with_lineage(schema, lineage))
+        table_sql = identifier(*resolved_snapshot.table)
+        key_columns = [f"{keys_name}.*"]
+    rows = spark.sql(f"SELECT {', '.join(columns_sql)} FROM {table_sql}")
+    hash_sql = row_hash(rows.schema if schema is None else _with_lineage(schema, lineage))
     selected_rows = rows if where is None else rows.where(where)
-    keyed = selected_rows.selectExpr(
-        *(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h", *keys
+    keyed_hashes = selected_rows.selectExpr(
+        *(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hash_sql} AS h", *key_columns
     )
-    return prints(
-        keyed if resolved_snapshot is None else resolved_snapshot.without_deleted_rows(keyed)
+    return fingerprints_by_key(
+        keyed_hashes
+        if resolved_snapshot is None
+        else resolved_snapshot.without_deleted_rows(keyed_hashes)
     )
 
 
-def _with_lineage(schema: StructType, lineage: bool) -> StructType:
+def _with_lineage(schema: StructType, has_lineage: bool) -> StructType:
     from pyspark.sql import types as T
 
     return T.StructType(
-        [*schema.fields, *(T.StructField(name, T.LongType()) for name in LINEAGE if lineage)]
+        [*schema.fields, *(T.StructField(name, T.LongType()) for name in LINEAGE if has_lineage)]
     )
 
 
@@ -130,61 +134,72 @@ def reading_settings(*schemas: Json) -> dict[str, str]:
     """The settings that a session needs to read and hash the columns of any of these schemas: some
     fields of one struct may differ by case alone.
     """
-    exact_case = {"spark.sql.caseSensitive": "true"} if any(map(_is_ambiguous, schemas)) else {}
-    return {**_GEOSPATIAL, **exact_case}
+    case_settings = (
+        {"spark.sql.caseSensitive": "true"} if any(map(_is_case_ambiguous, schemas)) else {}
+    )
+    return {**_GEOSPATIAL, **case_settings}
 
 
-def _is_ambiguous(kind: Any) -> bool:
-    if not isinstance(kind, Mapping):
+def _is_case_ambiguous(iceberg_type: Any) -> bool:
+    if not isinstance(iceberg_type, Mapping):
         return False
-    fields = kind.get("fields", ())
-    names = {str(field["name"]).lower() for field in fields}
-    inner = [field["type"] for field in fields]
-    inner += [kind.get(key) for key in ("element", "key", "value")]
-    return len(names) < len(fields) or any(map(_is_ambiguous, inner))
+    fields = iceberg_type.get("fields", ())
+    lower_names = {str(field["name"]).lower() for field in fields}
+    inner_types = [field["type"] for field in fields]
+    inner_types += [iceberg_type.get(key) for key in ("element", "key", "value")]
+    return len(lower_names) < len(fields) or any(map(_is_case_ambiguous, inner_types))
 
 
-def summed_up(rows: DataFrame, hashed: str) -> Fingerprint:
+def fingerprint_of(rows: DataFrame, hash_sql: str) -> Fingerprint:
     """The fingerprint of rows with this hash, which is SQL."""
-    return prints(rows.selectExpr(f"{hashed} AS h"))[()]
+    return fingerprints_by_key(rows.selectExpr(f"{hash_sql} AS h"))[()]
 
 
-def summed(column: str, name: str, where: str = "true") -> list[Column]:
-    """Aggregates that add up a column of hashes, for :meth:`Fingerprint.of_sums`; ``where`` takes
+def hash_sums(hash_column: str, sum_name: str, filter_sql: str = "true") -> list[Column]:
+    """Aggregates that add up a column of hashes, for :meth:`Fingerprint.of_sums`; ``filter_sql`` takes
     only some rows.
     """
     from pyspark.sql import functions as F
 
-    mask = (1 << _PIECE_BITS) - 1
-    pieces = [(shift, f"shiftrightunsigned(`{column}`, {shift}) & {mask}L") for shift in _SHIFTS]
+    piece_mask = (1 << _PIECE_BITS) - 1
+    pieces_sql = [
+        (shift, f"shiftrightunsigned(`{hash_column}`, {shift}) & {piece_mask}L")
+        for shift in _SHIFTS
+    ]
     return [
-        F.expr(f"count_if({where})").alias(f"{name}_n"),
+        F.expr(f"count_if({filter_sql})").alias(f"{sum_name}_n"),
         *(
-            F.expr(f"sum(if({where}, {piece}, 0L))").alias(f"{name}_{shift}")
-            for shift, piece in pieces
+            F.expr(f"sum(if({filter_sql}, {piece_sql}, 0L))").alias(f"{sum_name}_{shift}")
+            for shift, piece_sql in pieces_sql
         ),
     ]
 
 
-def added_up(rows: DataFrame, by: Sequence[str], *sums: Column) -> DataFrame:
-    """Aggregates of rows, :func:`summed` ones among them, for each value of some columns.
+def grouped_sums(rows: DataFrame, group_columns: Sequence[str], *sums: Column) -> DataFrame:
+    """Aggregates of rows, :func:`hash_sums` ones among them, for each value of some columns.
 
-    An addition in Spark's ANSI mode makes an object, to see an overflow, which :func:`summed` rules
+    An addition in Spark's ANSI mode makes an object, to see an overflow, which :func:`hash_sums` rules
     out; in which mode it is made is decided as the query is put together.
     """
     with temporary_settings(rows.sparkSession, {"spark.sql.ansi.enabled": "false"}):
-        return rows.groupBy(*by).agg(*sums)
+        return rows.groupBy(*group_columns).agg(*sums)
 
 
-def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Fingerprint]:
+def fingerprints_by_key(hashed_rows: DataFrame) -> Mapping[tuple[Scalar, ...], Fingerprint]:
     """Add up the hashes of a frame of ``k0, k1, …, h`` for each key; ``h`` is a bigint."""
-    keys = [(f.name, f.dataType.typeName()) for f in hashed.schema.fields[:-1]]
-    totals = added_up(hashed, [name for name, _ in keys], *summed("h", "h"))
+    key_types = [(f.name, f.dataType.typeName()) for f in hashed_rows.schema.fields[:-1]]
+    total_rows = grouped_sums(
+        hashed_rows, [key_name for key_name, _ in key_types], *hash_sums("h", "h")
+    )
     # Spark converts timestamps to numbers: Python would read them in its own time zone.
-    key_columns = [f"{scalar_sql(name, kind)} AS {name}" for name, kind in keys]
+    scalar_columns_sql = [
+        f"{scalar_sql(key_name, key_type)} AS {key_name}" for key_name, key_type in key_types
+    ]
     fingerprints: dict[tuple[Scalar, ...], Fingerprint] = {}
-    for row in totals.selectExpr(*key_columns, *totals.columns[len(keys) :]).collect():
-        key = tuple(to_scalar(value) for value in row[: len(keys)])
+    for row in total_rows.selectExpr(
+        *scalar_columns_sql, *total_rows.columns[len(key_types) :]
+    ).collect():
+        key = tuple(to_scalar(value) for value in row[: len(key_types)])
         # Spark distinguishes keys that facts do not (-0.0 and 0.0 are equal keys in Python).
         fingerprints[key] = fingerprints.get(key, Fingerprint()) + Fingerprint.of_sums(
             row.asDict(), "h"
@@ -206,51 +221,53 @@ def row_hash(schema: StructType) -> str:
     their scale, binary by its bytes, timestamps by the instant.
     """
     # A row without columns is still a row.
-    arguments = [
-        argument
+    arguments_sql = [
+        argument_sql
         for field in schema.fields
-        for argument in _arguments(identifier(field.name), field.dataType, 0)
+        for argument_sql in _hash_arguments_sql(identifier(field.name), field.dataType, 0)
     ]
-    return f"xxhash64({', '.join(arguments or ['true'])})"
+    return f"xxhash64({', '.join(arguments_sql or ['true'])})"
 
 
-def _arguments(value: str, kind: DataType, depth: int) -> Iterator[str]:
+def _hash_arguments_sql(value_sql: str, spark_type: DataType, depth: int) -> Iterator[str]:
     """The arguments to hash so that values of one type have equal hashes only if they are equal."""
     from pyspark.sql import types as T
 
-    yield f"isnull({value})"
+    yield f"isnull({value_sql})"
     # Each lambda has its own name; otherwise the inner one would hide the outer.
-    item = f"e{depth}"
-    if isinstance(kind, T.StructType):
-        for field in kind.fields:
-            yield from _arguments(f"{value}.{identifier(field.name)}", field.dataType, depth)
-    elif isinstance(kind, T.ArrayType):
-        yield f"if(isnull({value}), NULL, size({value}))"
+    item_name = f"e{depth}"
+    if isinstance(spark_type, T.StructType):
+        for field in spark_type.fields:
+            yield from _hash_arguments_sql(
+                f"{value_sql}.{identifier(field.name)}", field.dataType, depth
+            )
+    elif isinstance(spark_type, T.ArrayType):
+        yield f"if(isnull({value_sql}), NULL, size({value_sql}))"
         yield (
-            f"transform({value}, {item} -> "
-            f"xxhash64({', '.join(_arguments(item, kind.elementType, depth + 1))}))"
+            f"transform({value_sql}, {item_name} -> "
+            f"xxhash64({', '.join(_hash_arguments_sql(item_name, spark_type.elementType, depth + 1))}))"
         )
-    elif isinstance(kind, T.MapType):
-        key = _arguments(f"{item}.key", kind.keyType, depth + 1)
-        entry = _arguments(f"{item}.value", kind.valueType, depth + 1)
-        yield f"if(isnull({value}), NULL, size({value}))"
+    elif isinstance(spark_type, T.MapType):
+        entry_key_sql = _hash_arguments_sql(f"{item_name}.key", spark_type.keyType, depth + 1)
+        entry_value_sql = _hash_arguments_sql(f"{item_name}.value", spark_type.valueType, depth + 1)
+        yield f"if(isnull({value_sql}), NULL, size({value_sql}))"
         yield (
-            f"sort_array(transform(map_entries({value}), {item} -> "
-            f"xxhash64({', '.join([*key, *entry])})))"
+            f"sort_array(transform(map_entries({value_sql}), {item_name} -> "
+            f"xxhash64({', '.join([*entry_key_sql, *entry_value_sql])})))"
         )
-    elif isinstance(kind, available_types("VariantType")):
-        yield f"to_json({value})"
-        yield f"schema_of_variant({value})"
-    elif isinstance(kind, available_types("GeometryType", "GeographyType")):
-        yield f"ST_AsBinary({value})"
-        yield f"ST_Srid({value})"
-    elif isinstance(kind, (T.NumericType, T.DateType, T.TimestampType, T.TimestampNTZType)):
-        yield f"CAST({value} AS {kind.simpleString()})"
-    elif isinstance(kind, (T.StringType, T.BinaryType, T.BooleanType)):
-        yield value
-    elif not isinstance(kind, T.NullType):
+    elif isinstance(spark_type, available_types("VariantType")):
+        yield f"to_json({value_sql})"
+        yield f"schema_of_variant({value_sql})"
+    elif isinstance(spark_type, available_types("GeometryType", "GeographyType")):
+        yield f"ST_AsBinary({value_sql})"
+        yield f"ST_Srid({value_sql})"
+    elif isinstance(spark_type, (T.NumericType, T.DateType, T.TimestampType, T.TimestampNTZType)):
+        yield f"CAST({value_sql} AS {spark_type.simpleString()})"
+    elif isinstance(spark_type, (T.StringType, T.BinaryType, T.BooleanType)):
+        yield value_sql
+    elif not isinstance(spark_type, T.NullType):
         raise ColumnUnhashed(
-            f"icekit cannot compare values of the type {kind.simpleString()}, so it cannot check "
+            f"icekit cannot compare values of the type {spark_type.simpleString()}, so it cannot check "
             "rows with such a column. --prove none rewrites them without a check."
         )
 
@@ -259,64 +276,73 @@ def _arguments(value: str, kind: DataType, depth: int) -> Iterator[str]:
 _WIDER = {("long", "int"), ("double", "float")}
 
 
-def shared(
-    spark: SparkSession, before: Json, after: Json
+def shared_columns(
+    spark: SparkSession, before_schema: Json, after_schema: Json
 ) -> tuple[StructType, StructType, tuple[str, ...]]:
     """The columns that two Iceberg schemas share, for :func:`icekit.rows.proof.fingerprint.row_hash`.
 
-    Returns the columns named as in ``before``, the same columns named as in ``after``, ordered
+    Returns the columns named as in ``before_schema``, the same columns named as in ``after_schema``, ordered
     by field id and with the wider of their two types, and the dotted names of columns that only
     one of them has, which cannot be compared.
     """
-    left_out: list[str] = []
-    old, new = _shared_types(before, after, "", left_out)
-    return _in_spark(spark, old), _in_spark(spark, new), tuple(left_out)
+    left_out_names: list[str] = []
+    old_type, new_type = _shared_types(before_schema, after_schema, "", left_out_names)
+    return _spark_schema(spark, old_type), _spark_schema(spark, new_type), tuple(left_out_names)
 
 
-def _shared_types(before: Any, after: Any, prefix: str, left_out: list[str]) -> tuple[Any, Any]:
+def _shared_types(
+    before_type: Any, after_type: Any, name_prefix: str, left_out_names: list[str]
+) -> tuple[Any, Any]:
     """What two types of Iceberg share, as JSON with the names of each."""
-    if isinstance(before, str) or isinstance(after, str):
+    if isinstance(before_type, str) or isinstance(after_type, str):
         # Only an unknown type, which is always null, can have become a nested one.
-        are_primitive = isinstance(before, str) and isinstance(after, str)
-        kind = _wider(before, after) if are_primitive else "unknown"
-        return kind, kind
-    old: dict[str, Any] = dict(before)
-    new: dict[str, Any] = dict(after)
-    if after["type"] == "struct":
+        are_primitive = isinstance(before_type, str) and isinstance(after_type, str)
+        primitive_type = _wider_type(before_type, after_type) if are_primitive else "unknown"
+        return primitive_type, primitive_type
+    old_type: dict[str, Any] = dict(before_type)
+    new_type: dict[str, Any] = dict(after_type)
+    if after_type["type"] == "struct":
         # Without the ids of identifier fields, which one of them may lack.
-        old = {"type": "struct", "fields": []}
-        new = {"type": "struct", "fields": []}
-        olds = {f["id"]: f for f in before["fields"]}
-        news = {f["id"]: f for f in after["fields"]}
-        for field_id in sorted(olds.keys() | news.keys()):
-            was = olds.get(field_id)
-            now = news.get(field_id)
-            if was is None or now is None:
-                left_out.append(prefix + (was or now or {})["name"])
+        old_type = {"type": "struct", "fields": []}
+        new_type = {"type": "struct", "fields": []}
+        old_fields = {f["id"]: f for f in before_type["fields"]}
+        new_fields = {f["id"]: f for f in after_type["fields"]}
+        for field_id in sorted(old_fields.keys() | new_fields.keys()):
+            old_field = old_fields.get(field_id)
+            new_field = new_fields.get(field_id)
+            if old_field is None or new_field is None:
+                left_out_names.append(name_prefix + (old_field or new_field or {})["name"])
                 continue
-            kinds = _shared_types(was["type"], now["type"], f"{prefix}{was['name']}.", left_out)
-            old["fields"].append({**was, "type": kinds[0]})
-            new["fields"].append({**now, "type": kinds[1]})
-    for part in ("element", "key", "value"):
-        if part in after:
-            path = f"{prefix}{part}."
-            old[part], new[part] = _shared_types(before[part], after[part], path, left_out)
-    return old, new
+            shared_types = _shared_types(
+                old_field["type"],
+                new_field["type"],
+                f"{name_prefix}{old_field['name']}.",
+                left_out_names,
+            )
+            old_type["fields"].append({**old_field, "type": shared_types[0]})
+            new_type["fields"].append({**new_field, "type": shared_types[1]})
+    for nested_part in ("element", "key", "value"):
+        if nested_part in after_type:
+            part_prefix = f"{name_prefix}{nested_part}."
+            old_type[nested_part], new_type[nested_part] = _shared_types(
+                before_type[nested_part], after_type[nested_part], part_prefix, left_out_names
+            )
+    return old_type, new_type
 
 
-def _in_spark(spark: SparkSession, schema: Json) -> StructType:
+def _spark_schema(spark: SparkSession, iceberg_schema: Json) -> StructType:
     """A schema of Iceberg, converted by Iceberg."""
     from pyspark.sql.types import StructType
 
-    iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
-    parsed = iceberg.SchemaParser.fromJson(json.dumps(schema))
-    converted = iceberg.spark.SparkSchemaUtil.convert(parsed)
-    return StructType.fromJson(json.loads(converted.json()))
+    java_iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
+    java_schema = java_iceberg.SchemaParser.fromJson(json.dumps(iceberg_schema))
+    java_spark_schema = java_iceberg.spark.SparkSchemaUtil.convert(java_schema)
+    return StructType.fromJson(json.loads(java_spark_schema.json()))
 
 
-def _wider(before: str, after: str) -> str:
-    if (before, after) in _WIDER or after == "unknown":
-        return before
-    if before.startswith("decimal") and after.startswith("decimal"):
-        return max(before, after, key=lambda kind: int(re.findall(r"\d+", kind)[0]))
-    return after
+def _wider_type(before_type: str, after_type: str) -> str:
+    if (before_type, after_type) in _WIDER or after_type == "unknown":
+        return before_type
+    if before_type.startswith("decimal") and after_type.startswith("decimal"):
+        return max(before_type, after_type, key=lambda kind: int(re.findall(r"\d+", kind)[0]))
+    return after_type

@@ -24,19 +24,19 @@ class Mismatch:
     unpartitioned), and its fingerprints.
     """
 
-    partition: str
+    partition_path: str
     before: Fingerprint
     after: Fingerprint
 
     def __str__(self) -> str:
-        gained = self.after.row_count - self.before.row_count
-        name = printable_text(self.partition)
-        if gained:
-            what = "too many" if gained > 0 else "missing"
-            counts = f"{self.before.row_count:,} before, {self.after.row_count:,} after"
-            return f"{name}: {count(abs(gained), 'row')} {what} ({counts})"
+        gained_rows = self.after.row_count - self.before.row_count
+        partition_name = printable(self.partition_path)
+        if gained_rows:
+            problem = "too many" if gained_rows > 0 else "missing"
+            counts_text = f"{self.before.row_count:,} before, {self.after.row_count:,} after"
+            return f"{partition_name}: {count(abs(gained_rows), 'row')} {problem} ({counts_text})"
         return (
-            f"{name}: the same number of rows ({self.before.row_count:,}), but different rows (or "
+            f"{partition_name}: the same number of rows ({self.before.row_count:,}), but different rows (or "
             "row lineage)"
         )
 
@@ -81,24 +81,27 @@ class CommitProof:
 
     def lines(self) -> list[str]:
         """Lines for a person, one line unless something is wrong."""
-        name = f"{_MARKS[self.ok]} commit {self.snapshot_id}"
+        commit_text = f"{_MARKS[self.ok]} commit {self.snapshot_id}"
         if self.statement:
-            return [f"{name}: {self.statement}"]
+            return [f"{commit_text}: {self.statement}"]
         if self.after is None:
-            return [f"{name}: not provable: {self.reason}"]
-        scope = f"the whole table ({self.reason})"
+            return [f"{commit_text}: not provable: {self.reason}"]
+        scope_text = f"the whole table ({self.reason})"
         if not self.reason:
-            scope = count(self.partitions, "changed partition")
-        left_out = (
+            scope_text = count(self.partitions, "changed partition")
+        left_out_lines = (
             [f"  not compared, because only one side has them: {', '.join(self.columns_left_out)}"]
             if self.columns_left_out
             else []
         )
         if not self.mismatches:
-            return [f"{name}: the same {count(self.after.row_count, 'row')} in {scope}", *left_out]
+            return [
+                f"{commit_text}: the same {count(self.after.row_count, 'row')} in {scope_text}",
+                *left_out_lines,
+            ]
         lines = [
-            f"{name}: ROWS CHANGED in {count(len(self.mismatches), 'partition')}; compared {scope}",
-            *left_out,
+            f"{commit_text}: ROWS CHANGED in {count(len(self.mismatches), 'partition')}; compared {scope_text}",
+            *left_out_lines,
             *(f"  {mismatch}" for mismatch in self.mismatches[:_NAMED]),
         ]
         if len(self.mismatches) > _NAMED:
@@ -135,8 +138,8 @@ class Proof:
     table: str
     commits: tuple[CommitProof, ...]
     seconds: float
-    kept: tuple[Check, ...] = ()
-    removed: tuple[str, ...] = ()
+    maintenance_checks: tuple[Check, ...] = ()
+    removals: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, proofs: Sequence[Proof]) -> Proof:
@@ -145,8 +148,12 @@ class Proof:
             proofs[0].table,
             tuple(commit for proof in proofs for commit in proof.commits),
             sum(proof.seconds for proof in proofs),
-            tuple(check for proof in proofs for check in proof.kept),
-            tuple(each for proof in proofs for each in proof.removed),
+            tuple(
+                maintenance_check
+                for proof in proofs
+                for maintenance_check in proof.maintenance_checks
+            ),
+            tuple(removal for proof in proofs for removal in proof.removals),
         )
 
     @property
@@ -154,7 +161,7 @@ class Proof:
         """False if rows changed or anything was lost, None if no change was found but something is
         not provable.
         """
-        return verdict((*self.commits, *self.kept))
+        return verdict((*self.commits, *self.maintenance_checks))
 
     @property
     def mode(self) -> str:
@@ -178,42 +185,50 @@ class Proof:
 
     def lines(self) -> list[str]:
         """The verdict on one line, then the checks and what they leave open, for a person."""
-        fine = "nothing that was checked was lost"
-        wrong = "SOMETHING WAS LOST"
-        if self.removed:
-            fine = "this run removed nothing that had to stay"
+        passed_text = "nothing that was checked was lost"
+        failed_text = "SOMETHING WAS LOST"
+        if self.removals:
+            passed_text = "this run removed nothing that had to stay"
         if self.commits:
-            fine = "no difference found" if self.is_sampled else "no row changed"
+            passed_text = "no difference found" if self.is_sampled else "no row changed"
         if verdict(self.commits) is False:
-            wrong = "ROWS CHANGED"
-        text = {True: fine, False: wrong, None: "not everything could be proved"}[self.ok]
-        head = f"{self.table}: {text}"
-        time_taken = f" in {self.seconds:.1f} s"
-        kept_lines = [line for check in self.kept for line in check.lines()]
-        kept_lines += [f"  removed for good: {each}" for each in self.removed]
+            failed_text = "ROWS CHANGED"
+        verdict_text = {
+            True: passed_text,
+            False: failed_text,
+            None: "not everything could be proved",
+        }[self.ok]
+        headline = f"{self.table}: {verdict_text}"
+        time_text = f" in {self.seconds:.1f} s"
+        maintenance_lines = [
+            line
+            for maintenance_check in self.maintenance_checks
+            for line in maintenance_check.lines()
+        ]
+        maintenance_lines += [f"  removed for good: {removal}" for removal in self.removals]
         if not self.commits:
-            return [f"{head},{time_taken}", *kept_lines]
+            return [f"{headline},{time_text}", *maintenance_lines]
         if any(commit.mode == CHECKED for commit in self.commits):
-            time_taken = ""  # checks before a commit are part of the time of the rewrites
-        where = count(len(self.commits), "commit")
-        comparison = self.mode.replace("full", "compared in full")
+            time_text = ""  # checks before a commit are part of the time of the rewrites
+        commits_text = count(len(self.commits), "commit")
+        comparison_text = self.mode.replace("full", "compared in full")
         unseen_keys = max(commit.unseen_keys for commit in self.commits)
-        sample = (
+        sample_line = (
             "  Compared a sample of the rows that equality deletes apply to: it finds "
             f"{unseen_keys:,} random wrong keys with a chance above 99 %. `--prove full` compares "
             "every row."
         )
         return [
-            f"{head} in {where}, {comparison}; the checks read {count(self.rows_read, 'row')}{time_taken}",
-            *([sample] if self.is_sampled else []),
+            f"{headline} in {commits_text}, {comparison_text}; the checks read {count(self.rows_read, 'row')}{time_text}",
+            *([sample_line] if self.is_sampled else []),
             *(line for commit in self.commits for line in commit.lines()),
-            *kept_lines,
+            *maintenance_lines,
         ]
 
 
-def verdict(proven: Iterable[CommitProof | Check]) -> bool | None:
+def verdict(proofs: Iterable[CommitProof | Check]) -> bool | None:
     """False if anything changed or is lost in one, else None if some are not provable, else
     True.
     """
-    results = {result.ok for result in proven}
-    return False if False in results else None if None in results else True
+    outcomes = {proof.ok for proof in proofs}
+    return False if False in outcomes else None if None in outcomes else True

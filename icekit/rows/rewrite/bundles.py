@@ -33,44 +33,50 @@ class Bundle:
     """
 
     groups: list[Any] = field(default_factory=list)
-    keys: list[Sequence[Key]] = field(default_factory=list)
-    size_in_bytes: int = 0
-    files: int = 0
-    applied: int = 0
+    keys_by_group: list[Sequence[Key]] = field(default_factory=list)
+    size_bytes: int = 0
+    file_count: int = 0
+    applied_records: int = 0
 
-    def work(self, rewrite: RewriteSession) -> Group | KernelWork:
+    def work_of(self, rewrite: RewriteSession) -> Group | KernelWork:
         """All of them as one work: of the kernel, or of one task, which writes one file for each of
         their partitions.
         """
         if rewrite.writer is not None:
-            return KernelWork(rewrite, self.groups, self.keys, rewrite.writer)
-        first = self.groups[0]
+            return KernelWork(rewrite, self.groups, self.keys_by_group, rewrite.writer)
+        first_group = self.groups[0]
         if len(self.groups) == 1:
-            return Group(rewrite, first, self.keys[0])
+            return Group(rewrite, first_group, self.keys_by_group[0])
         jvm: Any = rewrite.spark._jvm
-        tasks = jvm.java.util.ArrayList()
+        scan_tasks = jvm.java.util.ArrayList()
         for group in self.groups:
-            tasks.addAll(group.fileScanTasks())
-        joined_group = jvm.org.apache.iceberg.actions.RewriteFileGroup(
-            first.info(),
-            tasks,
-            int(first.outputSpecId()),
-            int(first.maxOutputFileSize()),
+            scan_tasks.addAll(group.fileScanTasks())
+        combined_group = jvm.org.apache.iceberg.actions.RewriteFileGroup(
+            first_group.info(),
+            scan_tasks,
+            int(first_group.outputSpecId()),
+            int(first_group.maxOutputFileSize()),
             _ONE_SPLIT,
             len(self.groups),
         )
-        keys = [key for each in self.keys for key in each]
-        work = Group(rewrite, joined_group, keys)
-        work.is_one_file_each = True
-        return work
+        all_keys = [key for group_keys in self.keys_by_group for key in group_keys]
+        combined_work = Group(rewrite, combined_group, all_keys)
+        combined_work.is_one_file_each = True
+        return combined_work
 
-    def apart(self) -> list[Bundle]:
+    def single_bundles(self) -> list[Bundle]:
         """Each group by itself."""
-        return [Bundle([group], [keys]) for group, keys in zip(self.groups, self.keys, strict=True)]
+        return [
+            Bundle([group], [group_keys])
+            for group, group_keys in zip(self.groups, self.keys_by_group, strict=True)
+        ]
 
 
-def bundled(
-    rewrite: RewriteSession, groups: Sequence[Any], keys: Sequence[Sequence[Key]], at_once: int
+def bundles_of(
+    rewrite: RewriteSession,
+    groups: Sequence[Any],
+    keys_by_group: Sequence[Sequence[Key]],
+    parallel_writes: int,
 ) -> list[Bundle]:
     """Groups of one partition with their keys: small ones that become one file each together, if
     possible in as many bundles as are written at once, and each other one by itself.
@@ -81,56 +87,58 @@ def bundled(
     their group.
     """
     if rewrite.writer is not None:
-        return _for_kernel(groups, keys)
-    leaves = len(columns(rewrite.metadata, schema_of(rewrite.metadata)))
-    most_groups = max(1, min(BUNDLE_GROUPS, _MOST_WRITERS // max(1, leaves)))
-    share = sum(int(group.inputFileNum()) for group in groups) // at_once
-    most_files = min(_MOST_FILES, max(_LEAST_FILES, share))
-    result: list[Bundle] = []
-    last: dict[bool, Bundle] = {}
-    for group, group_keys in zip(groups, keys, strict=True):
-        size = int(group.inputFilesSizeInBytes())
-        files = int(group.inputFileNum())
-        becomes_one = size <= SMALL_BYTES and int(group.expectedOutputFiles()) == 1
-        applied = (
-            rewrite.applied(group, group_keys) if becomes_one and rewrite.runner is None else None
+        return _kernel_bundles(groups, keys_by_group)
+    leaf_columns = len(columns(rewrite.metadata, schema_of(rewrite.metadata)))
+    most_groups = max(1, min(BUNDLE_GROUPS, _MOST_WRITERS // max(1, leaf_columns)))
+    files_per_writer = sum(int(group.inputFileNum()) for group in groups) // parallel_writes
+    most_files = min(_MOST_FILES, max(_LEAST_FILES, files_per_writer))
+    bundles: list[Bundle] = []
+    last_by_has_keys: dict[bool, Bundle] = {}
+    for group, group_keys in zip(groups, keys_by_group, strict=True):
+        size_bytes = int(group.inputFilesSizeInBytes())
+        file_count = int(group.inputFileNum())
+        is_one_file = size_bytes <= SMALL_BYTES and int(group.expectedOutputFiles()) == 1
+        applied_records = (
+            rewrite.applied_records(group, group_keys)
+            if is_one_file and rewrite.runner is None
+            else None
         )
-        if applied is None:
-            result.append(Bundle([group], [group_keys]))
+        if applied_records is None:
+            bundles.append(Bundle([group], [group_keys]))
             continue
-        bundle = last.get(bool(group_keys))
+        bundle = last_by_has_keys.get(bool(group_keys))
         if (
             bundle is None
             or len(bundle.groups) == most_groups
-            or bundle.files + files > most_files
-            or bundle.size_in_bytes + size > SMALL_BYTES
-            or bundle.applied + applied > rewrite.most_applied
+            or bundle.file_count + file_count > most_files
+            or bundle.size_bytes + size_bytes > SMALL_BYTES
+            or bundle.applied_records + applied_records > rewrite.most_applied
         ):
-            bundle = last[bool(group_keys)] = Bundle()
-            result.append(bundle)
+            bundle = last_by_has_keys[bool(group_keys)] = Bundle()
+            bundles.append(bundle)
         bundle.groups.append(group)
-        bundle.keys.append(group_keys)
-        bundle.size_in_bytes += size
-        bundle.files += files
-        bundle.applied += applied
-    return result
+        bundle.keys_by_group.append(group_keys)
+        bundle.size_bytes += size_bytes
+        bundle.file_count += file_count
+        bundle.applied_records += applied_records
+    return bundles
 
 
-def _for_kernel(groups: Sequence[Any], keys: Sequence[Sequence[Key]]) -> list[Bundle]:
+def _kernel_bundles(groups: Sequence[Any], keys_by_group: Sequence[Sequence[Key]]) -> list[Bundle]:
     """Groups that are written in one Spark job and checked by the same queries."""
-    result: list[Bundle] = []
-    for group, group_keys in zip(groups, keys, strict=True):
-        size = int(group.inputFilesSizeInBytes())
-        last = result[-1] if result else None
+    bundles: list[Bundle] = []
+    for group, group_keys in zip(groups, keys_by_group, strict=True):
+        size_bytes = int(group.inputFilesSizeInBytes())
+        last_bundle = bundles[-1] if bundles else None
         if (
-            last is None
-            or len(last.groups) == BUNDLE_GROUPS
-            or last.size_in_bytes + size > _KERNEL_BYTES
+            last_bundle is None
+            or len(last_bundle.groups) == BUNDLE_GROUPS
+            or last_bundle.size_bytes + size_bytes > _KERNEL_BYTES
         ):
-            last = Bundle()
-            result.append(last)
-        last.groups.append(group)
-        last.keys.append(group_keys)
-        last.size_in_bytes += size
-        last.files += int(group.inputFileNum())
-    return result
+            last_bundle = Bundle()
+            bundles.append(last_bundle)
+        last_bundle.groups.append(group)
+        last_bundle.keys_by_group.append(group_keys)
+        last_bundle.size_bytes += size_bytes
+        last_bundle.file_count += int(group.inputFileNum())
+    return bundles

@@ -16,8 +16,8 @@ from icekit.engine.bridge import elements
 from icekit.engine.causes import java_classes
 from icekit.iceberg.metadata import columns, schema_of
 from icekit.rows.proof.checked import SAMPLED_FILES, CheckedPositions, CheckedRows, RowsDiffer
-from icekit.rows.proof.fingerprint import LINEAGE, Fingerprint, row_hash, summed, summed_up
-from icekit.rows.proof.readers import most_records, read_by_iceberg
+from icekit.rows.proof.fingerprint import LINEAGE, Fingerprint, fingerprint_of, hash_sums, row_hash
+from icekit.rows.proof.readers import most_delete_records, read_by_iceberg
 from icekit.rows.rewrite.difference import column_difference
 from icekit.rows.rewrite.key import Key
 from icekit.rows.rewrite.resolved_tasks import resolved_tasks
@@ -56,102 +56,113 @@ class Group:
         # Whether one task writes the rows of several partitions, each of which gets a file.
         self.is_one_file_each = False
         # Whether Iceberg's own reader applies the equality deletes.
-        self.by_reader = bool(keys) and rewrite.applied(group, keys) is not None
+        self.by_reader = bool(keys) and rewrite.applied_records(group, keys) is not None
         self.keys: Sequence[Key] = () if self.by_reader else keys
         self.read_deletes = sum(key.records for key in keys) if self.by_reader else 0
         # Whole files that are read twice; all of a group to which Iceberg's reader applies equality
         # deletes.
         self.chosen = self.tasks if self.by_reader and rewrite.check else self._sampled_tasks(0)
 
-    def compare_files(self, group: Any) -> None:
+    def compare_files(self, file_group: Any) -> None:
         """Read some whole files of a group twice, also without equality deletes."""
         if not (self.keys or self.by_reader):
-            self.chosen.addAll(self._sampled_tasks(SAMPLED_FILES, group.fileScanTasks()))
+            self.chosen.addAll(self._sampled_tasks(SAMPLED_FILES, file_group.fileScanTasks()))
 
     def run(self) -> CheckedRows:
         """Write the group's new files and check them; raises if they are not right, after removing
         them.
         """
-        name = str(uuid.uuid4())
+        staged_name = str(uuid.uuid4())
         self.rewrite.stop.check()
         self.rewrite.deletes.check_listed(self.tasks)
         try:
             with contextlib.ExitStack() as stack:
-                tasks = self.tasks
-                positions = CheckedPositions()
+                scan_tasks = self.tasks
+                checked_positions = CheckedPositions()
                 if self.keys:
-                    resolving = resolved_tasks(self.rewrite, self.tasks)
-                    tasks, positions = stack.enter_context(resolving)
+                    resolved_context = resolved_tasks(self.rewrite, self.tasks)
+                    scan_tasks, checked_positions = stack.enter_context(resolved_context)
                     if self.rewrite.check:
-                        self.chosen = self._sampled_tasks(SAMPLED_FILES, tasks)
-                self.java.stage(tasks, name)
-                stack.callback(self.java.clear, name)
-                self.hash = self._hash(self.staging.frame(name, {}))
-                stock = self._stock()
-                share = self._live_share(tasks, stock)
-                files = max(1, math.ceil(int(self.group.expectedOutputFiles()) * share))
-                split_size = self._split_size(tasks, share)
+                        self.chosen = self._sampled_tasks(SAMPLED_FILES, scan_tasks)
+                self.java.stage(scan_tasks, staged_name)
+                stack.callback(self.java.clear, staged_name)
+                self.hash = self._hash_sql(self.staging.frame(staged_name, {}))
+                print_of_chosen = self._print_of_chosen()
+                live_share = self._live_share(scan_tasks, print_of_chosen)
+                output_files = max(1, math.ceil(int(self.group.expectedOutputFiles()) * live_share))
+                split_size = self._split_size(scan_tasks, live_share)
                 # Only files that follow each other are read together: a new file then covers a part
                 # of the range that they are in the order of.
-                in_order = {"split-size": str(split_size), "lookback": "1"}
-                rows = self._rows(self.staging.frame(name, in_order))
+                read_options = {"split-size": str(split_size), "lookback": "1"}
+                staged_rows = self._rows(self.staging.frame(staged_name, read_options))
                 self.rewrite.stop.check()
                 # A sort reads the rows twice, so that they cannot be counted on their way into
                 # it. Where Iceberg's reader applies deletes, all of them have been read.
                 is_unseen = self.rewrite.runner is not None and not self.by_reader
-                unsorted = self._fingerprint(rows) if self.rewrite.check and is_unseen else None
-                sums_written = self._write(rows, name, files, self._options(tasks, share))
+                unsorted_print = (
+                    self._fingerprint(staged_rows) if self.rewrite.check and is_unseen else None
+                )
+                sums_written = self._write(
+                    staged_rows,
+                    staged_name,
+                    output_files,
+                    self._write_options(scan_tasks, live_share),
+                )
                 checked = CheckedRows()
                 if self.rewrite.check:
-                    checked = self._checked(sums_written, positions, unsorted, stock)
-                self._check_deleted(tasks)
+                    checked = self._checked(
+                        sums_written, checked_positions, unsorted_print, print_of_chosen
+                    )
+                self._check_deleted_positions(scan_tasks)
             return checked
         except Exception:
             self.rewrite.take_back(self.group)
             raise
 
-    def _sampled_tasks(self, files: int, tasks: Any = None) -> Any:
-        tasks = self.tasks if tasks is None else tasks
-        return self.java.some(tasks, files, most_records(self.cluster.executor), self.rewrite.salt)
+    def _sampled_tasks(self, file_count: int, scan_tasks: Any = None) -> Any:
+        scan_tasks = self.tasks if scan_tasks is None else scan_tasks
+        return self.java.some(
+            scan_tasks, file_count, most_delete_records(self.cluster.executor), self.rewrite.salt
+        )
 
-    def _hash(self, rows: DataFrame) -> str:
+    def _hash_sql(self, rows: DataFrame) -> str:
         """SQL for the hash of a row, with its lineage if every row has one."""
         from pyspark.sql.types import StructType
 
-        have_ids = self.java.haveRowIds(self.tasks)
+        has_row_ids = self.java.haveRowIds(self.tasks)
         return row_hash(
             StructType(
-                [field for field in rows.schema.fields if have_ids or field.name not in LINEAGE]
+                [field for field in rows.schema.fields if has_row_ids or field.name not in LINEAGE]
             )
         )
 
     def _fingerprint(self, rows: DataFrame) -> Fingerprint:
-        return summed_up(rows, self.hash)
+        return fingerprint_of(rows, self.hash)
 
-    def _stock(self) -> Fingerprint:
+    def _print_of_chosen(self) -> Fingerprint:
         """The rows of the chosen files, as Iceberg's own reader reads them."""
         if not int(self.chosen.size()):
             return Fingerprint()
         return read_by_iceberg(self.staging, self.chosen, self.hash, asks_twice=self.by_reader)
 
-    def _live_share(self, tasks: Any, stock: Fingerprint) -> float:
+    def _live_share(self, scan_tasks: Any, print_of_chosen: Fingerprint) -> float:
         """The smallest share of rows that live according to all files if they have been read, and
         to the deletes of single files; at least what splits may grow by.
         """
         if self.by_reader and self.rewrite.check:
-            share = stock.row_count / max(1, int(self.java.records(self.tasks)))
+            live_share = print_of_chosen.row_count / max(1, int(self.java.records(self.tasks)))
         else:
-            share = float(self.rewrite.rewrites.liveShare(tasks))
-        return max(share, 1 / _MOST_GROWTH)
+            live_share = float(self.rewrite.rewrites.liveShare(scan_tasks))
+        return max(live_share, 1 / _MOST_GROWTH)
 
-    def _split_size(self, tasks: Any, share: float) -> int:
+    def _split_size(self, scan_tasks: Any, live_share: float) -> int:
         """About the bytes of a split of some tasks whose rows become one file, if such a share of
         them lives.
         """
         # Rows that are sorted are not written split by split.
         if self.rewrite.runner is not None:
             return int(self.group.inputSplitSize())
-        return int(self.rewrite.rewrites.splitSize(self.group, tasks, share))
+        return int(self.rewrite.rewrites.splitSize(self.group, scan_tasks, live_share))
 
     def _rows(self, rows: DataFrame) -> DataFrame:
         """The rows; those of the chosen files are marked."""
@@ -162,24 +173,24 @@ class Group:
             return rows
         return rows.withColumn(self.added.is_compared, F.input_file_name().isin(chosen_paths))
 
-    def _check_deleted(self, tasks: Any) -> None:
+    def _check_deleted_positions(self, scan_tasks: Any) -> None:
         """Check that the rows that are left out are those that are deleted by position: of each
         partition, where several are written together.
         """
-        added = self.group.addedFiles()
-        parts = list(elements(self.java.byPartition(tasks)))
-        for part in parts:
-            rows = None
+        added_files = self.group.addedFiles()
+        partition_tasks = list(elements(self.java.byPartition(scan_tasks)))
+        for tasks_of_partition in partition_tasks:
+            written_count = None
             if not self.by_reader:
-                is_all = len(parts) == 1
-                rows = int(
-                    self.java.records(added)
-                    if is_all
-                    else self.java.recordsBeside(added, part.get(0))
+                is_one_partition = len(partition_tasks) == 1
+                written_count = int(
+                    self.java.records(added_files)
+                    if is_one_partition
+                    else self.java.recordsBeside(added_files, tasks_of_partition.get(0))
                 )
-            self.rewrite.deletes.check_deleted(part, rows)
+            self.rewrite.deletes.check_deleted(tasks_of_partition, written_count)
 
-    def _options(self, tasks: Any, share: float) -> dict[str, str]:
+    def _write_options(self, scan_tasks: Any, live_share: float) -> dict[str, str]:
         # As Iceberg's own action does for files of the current spec.
         options = {
             "target-file-size-bytes": str(self.group.maxOutputFileSize()),
@@ -189,24 +200,24 @@ class Group:
             # A writer takes the rows that it still holds for as large as they are uncompressed: it
             # would end files far below a small target, and the next rewrite would combine them.
             if self.is_one_file_each or self.rewrite.rewrites.isOneFileEach(
-                self.group, tasks, share
+                self.group, scan_tasks, live_share
             ):
-                options["target-file-size-bytes"] = str(self._largest_with_memory())
+                options["target-file-size-bytes"] = str(self._target_with_memory())
             return {**options, "distribution-mode": "none"}
-        by_order = (
+        order_option = (
             {"output-sort-order-id": str(self.rewrite.order_id)} if self.rewrite.order_id else {}
         )
-        return {**options, **by_order, "use-table-distribution-and-ordering": "false"}
+        return {**options, **order_option, "use-table-distribution-and-ordering": "false"}
 
-    def _largest_with_memory(self) -> int:
+    def _target_with_memory(self) -> int:
         """The size at which a writer ends a file, with what it may hold in memory by then."""
         metadata = self.rewrite.metadata
-        leaves = len(columns(metadata, schema_of(metadata)))
-        in_memory = max(_LEAST_IN_MEMORY, leaves * _IN_MEMORY_OF_A_COLUMN)
-        return int(self.group.maxOutputFileSize()) + in_memory
+        leaf_columns = len(columns(metadata, schema_of(metadata)))
+        memory_bytes = max(_LEAST_IN_MEMORY, leaf_columns * _IN_MEMORY_OF_A_COLUMN)
+        return int(self.group.maxOutputFileSize()) + memory_bytes
 
     def _write(
-        self, rows: DataFrame, name: str, files: int, options: Mapping[str, str]
+        self, rows: DataFrame, staged_name: str, output_files: int, options: Mapping[str, str]
     ) -> Mapping[str, Any]:
         """Write rows, sorted into so many files if they are sorted, and add up their hashes as they
         are written, unless nothing is checked.
@@ -214,96 +225,115 @@ class Group:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        added = self.added
-        names = [name for name in rows.columns if name != added.is_compared]
+        row_columns = self.added
+        column_names = [name for name in rows.columns if name != row_columns.is_compared]
         if self.rewrite.runner is not None:
-            rows = self.staging.in_group_order(rows, self.rewrite.runner, self.group, files)
-        columns = [identifier(name) for name in names]
+            rows = self.staging.in_group_order(rows, self.rewrite.runner, self.group, output_files)
+        columns_sql = [identifier(name) for name in column_names]
         if not self.rewrite.check:
-            self.group.setOutputFiles(self.staging.write(rows.selectExpr(*columns), name, options))
+            self.group.setOutputFiles(
+                self.staging.write(rows.selectExpr(*columns_sql), staged_name, options)
+            )
             return {}
-        seen = Observation()
-        sums = summed(added.hash, "all")
-        if added.is_compared in rows.columns:
-            sums += summed(added.hash, "chosen", identifier(added.is_compared))
+        observation = Observation()
+        hash_aggregates = hash_sums(row_columns.hash, "all")
+        if row_columns.is_compared in rows.columns:
+            hash_aggregates += hash_sums(
+                row_columns.hash, "chosen", identifier(row_columns.is_compared)
+            )
         # After the sort: Spark reads all rows before it, too, to find ranges.
-        hashed = rows.withColumn(added.hash, F.expr(self.hash))
-        hashed_rows = hashed.observe(seen, *sums).selectExpr(*columns)
-        self.group.setOutputFiles(self.staging.write(hashed_rows, name, options))
-        return _observed(seen)
+        rows_with_hash = rows.withColumn(row_columns.hash, F.expr(self.hash))
+        observed_rows = rows_with_hash.observe(observation, *hash_aggregates).selectExpr(
+            *columns_sql
+        )
+        self.group.setOutputFiles(self.staging.write(observed_rows, staged_name, options))
+        return _observed_sums(observation)
 
     def _checked(
         self,
         sums_written: Mapping[str, Any],
-        positions: CheckedPositions,
-        unsorted: Fingerprint | None,
-        stock: Fingerprint,
+        checked_positions: CheckedPositions,
+        unsorted_print: Fingerprint | None,
+        print_of_chosen: Fingerprint,
     ) -> CheckedRows:
-        """Compare the new files, read back, with what was to be written; ``stock`` is what Iceberg's
-        own reader reads from the chosen old files, ``positions`` what was checked of the deletes.
+        """Compare the new files, read back, with what was to be written; ``print_of_chosen`` is what Iceberg's
+        own reader reads from the chosen old files, ``checked_positions`` what was checked of the deletes.
         """
-        written_rows = Fingerprint.of_sums(sums_written, "all")
-        if unsorted not in {None, written_rows}:
-            raise differ(
-                f"{unsorted} were read from the old files, but {written_rows} came out of the sort"
+        written_print = Fingerprint.of_sums(sums_written, "all")
+        if unsorted_print not in {None, written_print}:
+            raise difference_error(
+                f"{unsorted_print} were read from the old files, but {written_print} came out of the sort"
             )
-        after = Fingerprint()
+        print_of_new = Fingerprint()
         # No file is written if no row lives.
         if int(self.group.addedFiles().size()):
-            with self.staging.staged_rows(self.java.ofNew(self.group.addedFiles())) as rows:
-                after = self._fingerprint(rows)
-        if after != written_rows and after.row_count == written_rows.row_count:
-            raise changed_values(self, after.row_count)
-        if after != written_rows or after.row_count != int(
+            with self.staging.staged_rows(self.java.ofNew(self.group.addedFiles())) as new_rows:
+                print_of_new = self._fingerprint(new_rows)
+        if print_of_new != written_print and print_of_new.row_count == written_print.row_count:
+            raise changed_values_error(self, print_of_new.row_count)
+        if print_of_new != written_print or print_of_new.row_count != int(
             self.java.records(self.group.addedFiles())
         ):
-            raise differ(f"the new files hold {after}, but {written_rows} were to be written")
-        files = int(self.chosen.size())
-        if files and stock != (ours := Fingerprint.of_sums(sums_written, "chosen")):
-            raise differ(
-                f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but "
-                f"this rewrite wrote {ours}"
+            raise difference_error(
+                f"the new files hold {print_of_new}, but {written_print} were to be written"
             )
-        rows_sorted = unsorted.row_count if unsorted else 0
+        chosen_files = int(self.chosen.size())
+        if chosen_files and print_of_chosen != (
+            print_of_written := Fingerprint.of_sums(sums_written, "chosen")
+        ):
+            raise difference_error(
+                f"from {count(chosen_files, 'old file')}, Iceberg's own reader reads {print_of_chosen}, but "
+                f"this rewrite wrote {print_of_written}"
+            )
+        sorted_count = unsorted_print.row_count if unsorted_print else 0
         return CheckedRows(
-            rows=after.row_count,
-            sampled=positions.sampled,
-            files=files,
-            of_files=stock.row_count,
-            read=after.row_count + rows_sorted + positions.sampled + stock.row_count,
-            resolved=self.read_deletes + positions.resolved,
-            one_in=positions.one_in,
-            one_partition_in=positions.one_partition_in,
-            by_reader=after.row_count if self.by_reader else 0,
-            unread_live=positions.unread_live,
-            shown_with_columns=positions.shown_with_columns,
-            shown_without=positions.shown_without,
+            rows=print_of_new.row_count,
+            sampled=checked_positions.sampled,
+            files=chosen_files,
+            of_files=print_of_chosen.row_count,
+            read=print_of_new.row_count
+            + sorted_count
+            + checked_positions.sampled
+            + print_of_chosen.row_count,
+            resolved=self.read_deletes + checked_positions.resolved,
+            one_in=checked_positions.one_in,
+            one_partition_in=checked_positions.one_partition_in,
+            by_reader=print_of_new.row_count if self.by_reader else 0,
+            unread_live=checked_positions.unread_live,
+            shown_with_columns=checked_positions.shown_with_columns,
+            shown_without=checked_positions.shown_without,
             misplaced=int(self.java.misplaced(self.group.addedFiles(), self.tasks)),
         )
 
 
-def changed_values(group: Group, row_count: int) -> RowsDiffer:
+def changed_values_error(group: Group, row_count: int) -> RowsDiffer:
     """The error for new files with as many rows as were to be written, of which some differ:
     with a column and two values, as Iceberg's own reader reads them from the old files.
     """
-    rows = count(row_count, "row")
-    staging = group.staging
-    added = staging.java.ofNew(group.group.addedFiles())
+    rows_text = count(row_count, "row")
+    group_staging = group.staging
+    new_tasks = group_staging.java.ofNew(group.group.addedFiles())
     difference = None
-    if int(staging.java.applied(group.tasks, most_records(group.cluster.executor))) >= 0:
-        with staging.staged_rows(group.tasks) as old, staging.staged_rows(added) as new:
-            difference = column_difference(old, new, row_count)
+    most_deletes = most_delete_records(group.cluster.executor)
+    if int(group_staging.java.applied(group.tasks, most_deletes)) >= 0:
+        with (
+            group_staging.staged_rows(group.tasks) as old_rows,
+            group_staging.staged_rows(new_tasks) as new_rows,
+        ):
+            difference = column_difference(old_rows, new_rows, row_count)
     if difference is None:
-        return differ(f"the new files hold {rows}, as were written, but not the same ones")
+        return difference_error(
+            f"the new files hold {rows_text}, as were written, but not the same ones"
+        )
     return RowsDiffer.by_cause(
         "files",
-        f"of {rows}, the new files give back {difference}",
-        _unkept(str(added.get(0).file().format()).lower()),
+        f"of {rows_text}, the new files give back {difference}",
+        _lossy_format_text(str(new_tasks.get(0).file().format()).lower()),
         "The old files stay.",
     )
 
 
-def _observed(observation: Observation) -> Mapping[str, Any]:
+def _observed_sums(observation: Observation) -> Mapping[str, Any]:
     """The sums of an observed query that has ended; none, each taken for 0, if Spark left the
     observed part out because no row could come there. Spark's own call would wait forever if it lost
     them.
@@ -321,12 +351,12 @@ def _observed(observation: Observation) -> Mapping[str, Any]:
         raise
 
 
-def differ(what: str) -> RowsDiffer:
+def difference_error(difference: str) -> RowsDiffer:
     """The error for new files that are not what they should be."""
-    return RowsDiffer.of("files", what, "The old files stay.")
+    return RowsDiffer.of("files", difference, "The old files stay.")
 
 
-def _unkept(file_format: str) -> str:
+def _lossy_format_text(file_format: str) -> str:
     """What is likely if files do not give back a value that was written into them."""
     if file_format == "parquet":
         return (

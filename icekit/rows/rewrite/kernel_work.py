@@ -26,9 +26,9 @@ from icekit.rows.kernel.job import KernelFailed, Written, write_parts
 from icekit.rows.kernel.kernel import RuledOut, TableWriter
 from icekit.rows.kernel.table_writer import KernelUnavailable
 from icekit.rows.proof.checked import SAMPLED_FILES, CheckedRows
-from icekit.rows.proof.fingerprint import MODULUS, Fingerprint, added_up, summed
-from icekit.rows.proof.readers import read_by_iceberg, shown
-from icekit.rows.rewrite.group import Group, changed_values, differ
+from icekit.rows.proof.fingerprint import MODULUS, Fingerprint, grouped_sums, hash_sums
+from icekit.rows.proof.readers import read_by_iceberg, shown_counts
+from icekit.rows.rewrite.group import Group, changed_values_error, difference_error
 from icekit.rows.rewrite.key import Key
 from icekit.rows.rewrite.key_sample import KeySamples, Sample
 from icekit.rows.rewrite.rewrite_session import RewriteSession
@@ -67,20 +67,23 @@ class KernelGroup(Group):
         self.refusal = ""
 
     @property
-    def written_rows(self) -> Fingerprint:
+    def written_print(self) -> Fingerprint:
         """The rows that the kernel wrote."""
-        sums = [Fingerprint(answer.rows, answer.value % MODULUS) for answer in self.written]
-        return sum(sums, Fingerprint())
+        prints_of_parts = [
+            Fingerprint(written_part.rows, written_part.value % MODULUS)
+            for written_part in self.written
+        ]
+        return sum(prints_of_parts, Fingerprint())
 
     @property
-    def written_rows_of_chosen(self) -> Fingerprint:
+    def written_print_of_chosen(self) -> Fingerprint:
         """Those of the chosen files."""
-        sums = [
-            Fingerprint(rows, value % MODULUS)
-            for answer in self.written
-            for _, rows, value in answer.chosen
+        prints_of_files = [
+            Fingerprint(row_count, hash_sum % MODULUS)
+            for written_part in self.written
+            for _, row_count, hash_sum in written_part.chosen
         ]
-        return sum(sums, Fingerprint())
+        return sum(prints_of_files, Fingerprint())
 
     @property
     def is_whole(self) -> bool:
@@ -89,21 +92,25 @@ class KernelGroup(Group):
 
     def compared_tasks(self) -> list[Any]:
         """The whole files that Iceberg's own reader reads once more, though not all of the group."""
-        is_compared = not self.by_reader and (self.is_looked_up or not self.keys)
-        return list(elements(self.chosen)) if is_compared else []
+        has_compared = not self.by_reader and (self.is_looked_up or not self.keys)
+        return list(elements(self.chosen)) if has_compared else []
 
-    def orders(self, kernel: Any) -> list[str]:
-        """What the kernel is told of each part; ``kernel`` is an object of the Java class."""
+    def parts_json(self, java_kernel: Any) -> list[str]:
+        """What the kernel is told of each part; ``java_kernel`` is an object of the Java class."""
         chosen_paths: Any = self.spark._jvm.java.util.HashSet()  # type: ignore[union-attr]
         for task in (*self.compared_tasks(), *elements(self.misread)):
             chosen_paths.add(task.file().location())
         # Otherwise each part becomes one file.
-        files = int(self.group.expectedOutputFiles()) if self.is_whole else 1
+        output_files = int(self.group.expectedOutputFiles()) if self.is_whole else 1
         most_bytes = int(self.group.maxOutputFileSize())
-        operation = uuid.uuid4().hex
+        operation_id = uuid.uuid4().hex
         return [
-            str(kernel.part(part, chosen_paths, files, most_bytes, number, operation))
-            for number, part in enumerate(self.parts)
+            str(
+                java_kernel.part(
+                    part_tasks, chosen_paths, output_files, most_bytes, part_index, operation_id
+                )
+            )
+            for part_index, part_tasks in enumerate(self.parts)
         ]
 
     def look_up(self) -> None:
@@ -112,7 +119,7 @@ class KernelGroup(Group):
 
     def sample_sql(self, key: Key) -> str:
         """SQL for whether a row has one of the sampled keys."""
-        return sample_sql(key.values, self.rewrite.salt, self.samples[key].one_in)
+        return sample_sql(key.row_values_sql, self.rewrite.salt, self.samples[key].one_in)
 
 
 class KernelWork:
@@ -124,15 +131,15 @@ class KernelWork:
         self,
         rewrite: RewriteSession,
         groups: Sequence[Any],
-        keys: Sequence[Sequence[Key]],
+        keys_by_group: Sequence[Sequence[Key]],
         writer: TableWriter,
     ) -> None:
         self.rewrite = rewrite
         self.writer = writer
         self.java = java_object(rewrite.spark, rewrite.table, "Kernel", rewrite.table)
         self.groups = [
-            KernelGroup(rewrite, group, of_group)
-            for group, of_group in zip(groups, keys, strict=True)
+            KernelGroup(rewrite, group, group_keys)
+            for group, group_keys in zip(groups, keys_by_group, strict=True)
         ]
 
     def run(self) -> list[tuple[Any, CheckedRows]]:
@@ -149,66 +156,72 @@ class KernelWork:
                 checked = self._write_checked()
             else:
                 self._write()
-            for group in self._of_kernel():
-                for part, answer in zip(group.parts, group.written, strict=True):
-                    rewrite.deletes.check_deleted(part, answer.rows_read)
-            results = [(group.group, CheckedRows()) for group in self._of_kernel()]
+            for group in self._accepted_groups():
+                for part_tasks, written_part in zip(group.parts, group.written, strict=True):
+                    rewrite.deletes.check_deleted(part_tasks, written_part.rows_read)
+            results = [(group.group, CheckedRows()) for group in self._accepted_groups()]
             if results:
                 results[0] = (results[0][0], checked)
-            refused = [group for group in self.groups if group.refusal]
-            rewrite.kernel_refusals.update(group.refusal for group in refused)
-            return [*results, *((group.group, group.run()) for group in refused)]
+            refused_groups = [group for group in self.groups if group.refusal]
+            rewrite.kernel_refusals.update(group.refusal for group in refused_groups)
+            return [*results, *((group.group, group.run()) for group in refused_groups)]
         except Exception:
             for group in self.groups:
                 rewrite.take_back(group.group)
             raise
 
-    def _of_kernel(self) -> list[KernelGroup]:
+    def _accepted_groups(self) -> list[KernelGroup]:
         return [group for group in self.groups if not group.refusal]
 
     def _write(self) -> None:
         """Let the kernel write all groups that it does not refuse."""
-        orders: list[str] = []
+        parts_json: list[str] = []
         for group in self.groups:
             try:
                 group.parts = self._parts(group)
-                orders += group.orders(self.java)
+                parts_json += group.parts_json(self.java)
             except KernelUnavailable as refusal:
                 group.refusal = str(refusal)
         try:
-            size = sum(int(group.group.inputFilesSizeInBytes()) for group in self._of_kernel())
-            answers = iter(
-                write_parts(self.rewrite.spark, orders, self.writer, self._look_up, size)
+            size_bytes = sum(
+                int(group.group.inputFilesSizeInBytes()) for group in self._accepted_groups()
+            )
+            results = iter(
+                write_parts(
+                    self.rewrite.spark, parts_json, self.writer, self._look_up_keys, size_bytes
+                )
             )
         except RuledOut as found:
             raise ruled_out_error(str(found)) from None
         except KernelFailed as error:
             self.rewrite.stop.check()
-            for group in self._of_kernel():
+            for group in self._accepted_groups():
                 group.refusal = f"it failed: {reason(error.__cause__ or error)}"
             return
-        for group in self._of_kernel():
-            of_group = [next(answers) for _ in group.parts]
-            group.written = [answer for answer in of_group if isinstance(answer, Written)]
-            refusals = [answer for answer in of_group if isinstance(answer, str)]
+        for group in self._accepted_groups():
+            results_of_group = [next(results) for _ in group.parts]
+            group.written = [result for result in results_of_group if isinstance(result, Written)]
+            refusals = [result for result in results_of_group if isinstance(result, str)]
             if refusals:
                 self._refuse(group, refusals[0])
                 continue
-            added: Any = self.rewrite.spark._jvm.java.util.HashSet()  # type: ignore[union-attr]
-            for part, answer in zip(group.parts, group.written, strict=True):
-                added.addAll(self.java.added(part.get(0), answer.files, self.rewrite.order_id))
-            group.group.setOutputFiles(added)
+            java_new_files: Any = self.rewrite.spark._jvm.java.util.HashSet()  # type: ignore[union-attr]
+            for part_tasks, result in zip(group.parts, group.written, strict=True):
+                java_new_files.addAll(
+                    self.java.added(part_tasks.get(0), result.files, self.rewrite.order_id)
+                )
+            group.group.setOutputFiles(java_new_files)
 
     def _parts(self, group: KernelGroup) -> list[Any]:
         """The parts of a group; raises :class:`KernelUnavailable`."""
-        for each in self._partition_fields(group).values():
-            self._source(each)
+        for partition_field in self._partition_fields(group).values():
+            self._source_column(partition_field)
         if group.is_whole and int(group.group.inputFilesSizeInBytes()) > _MOST_BYTES:
             raise KernelUnavailable(
                 "a group under deletes, or to be sorted, is too large for one task"
             )
-        has_ids = int(self.rewrite.metadata["format-version"]) >= 3
-        refusal = self.java.refusal(group.tasks, int(group.group.outputSpecId()), has_ids)
+        has_row_ids = int(self.rewrite.metadata["format-version"]) >= 3
+        refusal = self.java.refusal(group.tasks, int(group.group.outputSpecId()), has_row_ids)
         if refusal is not None:
             raise KernelUnavailable(str(refusal))
         parts = self.java.parts(group.group, group.tasks, group.is_whole)
@@ -219,10 +232,10 @@ class KernelWork:
     def _refuse(self, group: KernelGroup, refusal: str) -> None:
         """Leave a group to Spark, and remove what the kernel has written of it."""
         group.refusal = refusal
-        for answer in group.written:
-            for path in answer.paths:
+        for written_part in group.written:
+            for new_path in written_part.paths:
                 with contextlib.suppress(Exception):
-                    self.rewrite.table.io().deleteFile(path)
+                    self.rewrite.table.io().deleteFile(new_path)
         group.group.setOutputFiles(self.rewrite.spark._jvm.java.util.HashSet())  # type: ignore[union-attr]
 
     def _write_checked(self) -> CheckedRows:
@@ -231,12 +244,12 @@ class KernelWork:
         """
         spark = self.rewrite.spark
         staging = self.rewrite.staging
-        with staging.staged_rows(self.groups[0].tasks) as rows:
-            hash_sql = self.groups[0]._hash(rows)
+        with staging.staged_rows(self.groups[0].tasks) as group_rows:
+            hash_sql = self.groups[0]._hash_sql(group_rows)
         for group in self.groups:
             group.hash = hash_sql
         self._write()
-        groups = self._of_kernel()
+        groups = self._accepted_groups()
         if not groups:
             return CheckedRows()
         if any(group.refusal and group.is_looked_up and group.keys for group in self.groups):
@@ -244,176 +257,211 @@ class KernelWork:
             for group in groups:
                 if group.keys and not group.samples:
                     group.look_up()
-        names = self._sample_names(groups)
+        names_by_sample_sql = self._names_by_sample_sql(groups)
         with ThreadPoolExecutor(1) as pool:
-            comparing = pool.submit(
-                with_thread_context(spark, partial(self._compare_old, groups, hash_sql))
+            comparison = pool.submit(
+                with_thread_context(spark, partial(self._compare_old_files, groups, hash_sql))
             )
             checked = CheckedRows()
-            for group, sums in self._sums_of_new(groups, hash_sql, names).items():
+            for group, sums_of_group in self._sums_of_new_files(
+                groups, hash_sql, names_by_sample_sql
+            ).items():
                 # One with rows of other partitions is left to Spark now.
                 if not group.refusal:
-                    checked += self._compare(group, sums, names)
-            return checked + comparing.result()
+                    checked += self._compare_new_files(group, sums_of_group, names_by_sample_sql)
+            return checked + comparison.result()
 
-    def _look_up(self) -> None:
+    def _look_up_keys(self) -> None:
         """Look some keys up, while workers of Python write."""
-        for group in self._of_kernel() if self.rewrite.check else ():
+        for group in self._accepted_groups() if self.rewrite.check else ():
             if group.keys and group.is_looked_up:
                 group.look_up()
 
-    def _compare_old(self, groups: Sequence[KernelGroup], hash_sql: str) -> CheckedRows:
+    def _compare_old_files(self, groups: Sequence[KernelGroup], hash_sql: str) -> CheckedRows:
         """Compare whole old files: all of groups to which Iceberg's reader applies the deletes, and
         some of others.
         """
-        in_full = [task for group in groups if group.by_reader for task in elements(group.tasks)]
-        rows_of_readers = sum(
-            (group.written_rows for group in groups if group.by_reader), Fingerprint()
+        tasks_in_full = [
+            task for group in groups if group.by_reader for task in elements(group.tasks)
+        ]
+        print_of_readers = sum(
+            (group.written_print for group in groups if group.by_reader), Fingerprint()
         )
-        checked = self._compare_files(in_full, hash_sql, rows_of_readers)
-        compared = [group for group in groups if group.compared_tasks()]
-        chosen_tasks = [task for group in compared for task in group.compared_tasks()]
-        ours = sum((group.written_rows_of_chosen for group in compared), Fingerprint())
-        return checked + self._compare_files(chosen_tasks, hash_sql, ours)
+        checked = self._compare_files(tasks_in_full, hash_sql, print_of_readers)
+        compared_groups = [group for group in groups if group.compared_tasks()]
+        chosen_tasks = [task for group in compared_groups for task in group.compared_tasks()]
+        written_print = sum(
+            (group.written_print_of_chosen for group in compared_groups), Fingerprint()
+        )
+        return checked + self._compare_files(chosen_tasks, hash_sql, written_print)
 
-    def _compare(
-        self, group: KernelGroup, sums: Mapping[str, int], names: Mapping[str, str]
+    def _compare_new_files(
+        self, group: KernelGroup, sums: Mapping[str, int], names_by_sample_sql: Mapping[str, str]
     ) -> CheckedRows:
         """Compare the new files of a group, by the sums of what Spark reads there."""
-        after = Fingerprint.of_sums(sums, "all")
-        written_rows = group.written_rows
-        added = group.group.addedFiles()
-        if after != written_rows and after.row_count == written_rows.row_count:
-            raise changed_values(group, after.row_count)
-        if after != written_rows or after.row_count != int(group.java.records(added)):
-            raise differ(f"the new files hold {after}, but {written_rows} were to be written")
+        print_of_new = Fingerprint.of_sums(sums, "all")
+        written_print = group.written_print
+        added_files = group.group.addedFiles()
+        if print_of_new != written_print and print_of_new.row_count == written_print.row_count:
+            raise changed_values_error(group, print_of_new.row_count)
+        if print_of_new != written_print or print_of_new.row_count != int(
+            group.java.records(added_files)
+        ):
+            raise difference_error(
+                f"the new files hold {print_of_new}, but {written_print} were to be written"
+            )
         for key, sample in group.samples.items():
-            ours = Fingerprint.of_sums(sums, names[group.sample_sql(key)])
-            if sample.live != ours:
-                raise differ(
+            print_of_sample = Fingerprint.of_sums(sums, names_by_sample_sql[group.sample_sql(key)])
+            if sample.live != print_of_sample:
+                raise difference_error(
                     f"for one key in {sample.one_in}, the old files hold {sample.live}, but this "
-                    f"rewrite wrote {ours}"
+                    f"rewrite wrote {print_of_sample}"
                 )
-        sampled_rows = sum(sample.rows for sample in group.samples.values())
-        rows_shown = None
+        sampled_count = sum(sample.rows for sample in group.samples.values())
+        shown_rows = None
         if int(group.misread.size()):
-            rows_shown = shown(group.staging, group.misread)
-        shown_with_columns, shown_without = rows_shown or (0, 0)
+            shown_rows = shown_counts(group.staging, group.misread)
+        shown_with_columns, shown_without = shown_rows or (0, 0)
         return CheckedRows(
-            rows=after.row_count,
-            sampled=sampled_rows,
-            read=after.row_count + sampled_rows,
+            rows=print_of_new.row_count,
+            sampled=sampled_count,
+            read=print_of_new.row_count + sampled_count,
             resolved=group.read_deletes + sum(key.records for key in group.keys),
             one_in=max((sample.one_in for sample in group.samples.values()), default=0),
             one_partition_in=group.one_group_in,
-            by_reader=after.row_count if group.by_reader else 0,
-            unread_live=group.written_rows_of_chosen.row_count if rows_shown else 0,
+            by_reader=print_of_new.row_count if group.by_reader else 0,
+            unread_live=group.written_print_of_chosen.row_count if shown_rows else 0,
             shown_with_columns=shown_with_columns,
             shown_without=shown_without,
         )
 
-    def _compare_files(self, tasks: Sequence[Any], hash_sql: str, ours: Fingerprint) -> CheckedRows:
+    def _compare_files(
+        self, tasks: Sequence[Any], hash_sql: str, written_print: Fingerprint
+    ) -> CheckedRows:
         """Compare what Iceberg's own reader reads from whole old files with what was written."""
         if not tasks:
             return CheckedRows()
-        task_list: Any = self.rewrite.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+        java_tasks: Any = self.rewrite.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
         for task in tasks:
-            task_list.add(task)
-        stock = read_by_iceberg(self.rewrite.staging, task_list, hash_sql, asks_twice=False)
-        if stock != ours:
-            raise differ(
-                f"from {count(len(tasks), 'old file')}, Iceberg's own reader reads {stock}, but "
-                f"this rewrite wrote {ours}"
+            java_tasks.add(task)
+        read_print = read_by_iceberg(self.rewrite.staging, java_tasks, hash_sql, asks_twice=False)
+        if read_print != written_print:
+            raise difference_error(
+                f"from {count(len(tasks), 'old file')}, Iceberg's own reader reads {read_print}, but "
+                f"this rewrite wrote {written_print}"
             )
-        return CheckedRows(files=len(tasks), of_files=stock.row_count, read=stock.row_count)
+        return CheckedRows(
+            files=len(tasks), of_files=read_print.row_count, read=read_print.row_count
+        )
 
-    def _sums_of_new(
-        self, groups: Sequence[KernelGroup], hash_sql: str, names: Mapping[str, str]
+    def _sums_of_new_files(
+        self, groups: Sequence[KernelGroup], hash_sql: str, names_by_sample_sql: Mapping[str, str]
     ) -> Mapping[KernelGroup, Mapping[str, int]]:
         """The sums of the hashes of the rows in the new files of each group: of all of them, and of
-        those with the sampled keys, by ``names``. A group with rows of another partition than their
+        those with the sampled keys, by ``names_by_sample_sql``. A group with rows of another partition than their
         file's is left to Spark.
         """
         from pyspark.sql import functions as F
 
-        added = self.rewrite.added
-        columns = [f"{hash_sql} AS {identifier(added.hash)}"]
-        columns.append(f"input_file_name() AS {identifier(added.file)}")
-        aggregates = summed(added.hash, "all")
-        for is_sampled, name in names.items():
-            columns.append(f"if({is_sampled}, {hash_sql}, NULL) AS {identifier(name)}")
-            aggregates += summed(name, name, f"{identifier(name)} IS NOT NULL")
-        for field_index, transform in self._transforms(groups).items():
-            name = f"{added.prefix} partition {field_index}"
-            columns.append(f"{transform} AS {identifier(name)}")
+        row_columns = self.rewrite.added
+        columns_sql = [f"{hash_sql} AS {identifier(row_columns.hash)}"]
+        columns_sql.append(f"input_file_name() AS {identifier(row_columns.file)}")
+        aggregates = hash_sums(row_columns.hash, "all")
+        for sampled_sql, column_name in names_by_sample_sql.items():
+            columns_sql.append(f"if({sampled_sql}, {hash_sql}, NULL) AS {identifier(column_name)}")
+            aggregates += hash_sums(
+                column_name, column_name, f"{identifier(column_name)} IS NOT NULL"
+            )
+        for field_index, transform_sql_text in self._transforms_sql(groups).items():
+            column_name = f"{row_columns.prefix} partition {field_index}"
+            columns_sql.append(f"{transform_sql_text} AS {identifier(column_name)}")
             aggregates += [
-                F.expr(f"CAST(min({identifier(name)}) AS STRING)").alias(f"least {field_index}"),
-                F.expr(f"CAST(max({identifier(name)}) AS STRING)").alias(f"most {field_index}"),
-                F.expr(f"count_if(isnull({identifier(name)}))").alias(f"nulls {field_index}"),
+                F.expr(f"CAST(min({identifier(column_name)}) AS STRING)").alias(
+                    f"least {field_index}"
+                ),
+                F.expr(f"CAST(max({identifier(column_name)}) AS STRING)").alias(
+                    f"most {field_index}"
+                ),
+                F.expr(f"count_if(isnull({identifier(column_name)}))").alias(
+                    f"nulls {field_index}"
+                ),
             ]
         groups_by_path: dict[str, tuple[KernelGroup, Mapping[str, Any]]] = {}
-        files: Any = self.rewrite.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+        new_files: Any = self.rewrite.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
         for group in groups:
-            files.addAll(group.group.addedFiles())
-            for part, answer in zip(group.parts, group.written, strict=True):
-                partition = json.loads(str(self.java.transformed(part.get(0))))
-                groups_by_path.update(dict.fromkeys(answer.paths, (group, partition)))
-        sums: dict[KernelGroup, Counter[str]] = {group: Counter() for group in groups}
+            new_files.addAll(group.group.addedFiles())
+            for part_tasks, written_part in zip(group.parts, group.written, strict=True):
+                partition_values = json.loads(str(self.java.transformed(part_tasks.get(0))))
+                groups_by_path.update(dict.fromkeys(written_part.paths, (group, partition_values)))
+        sums_by_group: dict[KernelGroup, Counter[str]] = {group: Counter() for group in groups}
         if not groups_by_path:
-            return sums
-        with self.rewrite.staging.staged_rows(self.rewrite.staging.java.ofNew(files)) as rows:
-            of_files = rows.selectExpr(*columns)
-            for row in added_up(of_files, [identifier(added.file)], *aggregates).collect():
-                values = row.asDict()
-                group, partition = groups_by_path[values[added.file]]
-                if not _is_of_partition(values, partition):
+            return sums_by_group
+        with self.rewrite.staging.staged_rows(
+            self.rewrite.staging.java.ofNew(new_files)
+        ) as new_rows:
+            hashed_rows = new_rows.selectExpr(*columns_sql)
+            for row in grouped_sums(
+                hashed_rows, [identifier(row_columns.file)], *aggregates
+            ).collect():
+                sums_of_file = row.asDict()
+                group, partition_values = groups_by_path[sums_of_file[row_columns.file]]
+                if not _is_of_partition(sums_of_file, partition_values):
                     self._refuse(group, "some rows are in files of another partition than theirs")
-                sums[group].update({k: n for k, n in values.items() if isinstance(n, int)})
-        return sums
+                sums_by_group[group].update(
+                    {k: n for k, n in sums_of_file.items() if isinstance(n, int)}
+                )
+        return sums_by_group
 
-    def _sample_names(self, groups: Sequence[KernelGroup]) -> dict[str, str]:
+    def _names_by_sample_sql(self, groups: Sequence[KernelGroup]) -> dict[str, str]:
         """A column for each sample, by what chooses it: groups with the same key may share one."""
-        samples = dict.fromkeys(group.sample_sql(key) for group in groups for key in group.samples)
+        sample_filters = dict.fromkeys(
+            group.sample_sql(key) for group in groups for key in group.samples
+        )
         return {
-            is_sampled: f"{self.rewrite.added.sampled} {number}"
-            for number, is_sampled in enumerate(samples)
+            filter_sql: f"{self.rewrite.added.sampled} {sample_index}"
+            for sample_index, filter_sql in enumerate(sample_filters)
         }
 
     def _partition_fields(self, group: KernelGroup) -> Mapping[int, PartitionField]:
         """The fields of the group's partition that are no identity, by their place in the spec."""
-        spec_id = int(group.group.outputSpecId())
-        (spec,) = (each for each in specs(self.rewrite.metadata) if each.spec_id == spec_id)
+        output_spec_id = int(group.group.outputSpecId())
+        (spec,) = (
+            candidate
+            for candidate in specs(self.rewrite.metadata)
+            if candidate.spec_id == output_spec_id
+        )
         return {
-            index: each
-            for index, each in enumerate(spec.fields)
-            if each.transform not in {"identity", "void"}
+            field_index: candidate
+            for field_index, candidate in enumerate(spec.fields)
+            if candidate.transform not in {"identity", "void"}
         }
 
-    def _transforms(self, groups: Sequence[KernelGroup]) -> Mapping[int, str]:
+    def _transforms_sql(self, groups: Sequence[KernelGroup]) -> Mapping[int, str]:
         """SQL for each such field; all groups are written into one spec."""
-        functions = f"{identifier(self.rewrite.sql_name[0])}.system."
+        function_prefix = f"{identifier(self.rewrite.sql_name[0])}.system."
         return {
-            index: functions + transform_sql(self._source(each), each.transform)
-            for index, each in self._partition_fields(groups[0]).items()
+            field_index: function_prefix
+            + transform_sql(self._source_column(partition_field), partition_field.transform)
+            for field_index, partition_field in self._partition_fields(groups[0]).items()
         }
 
-    def _source(self, partition_field: PartitionField) -> str:
+    def _source_column(self, partition_field: PartitionField) -> str:
         """The quoted column of a partition field; raises :class:`KernelUnavailable` for one that
         Spark does not transform as Iceberg does.
         """
         fields = schema_of(self.rewrite.metadata)["fields"]
-        path = field_path(fields, partition_field.source_id)
-        if path is None or path[-1]["type"] not in _TRANSFORMED_TYPES:
+        source_path = field_path(fields, partition_field.source_id)
+        if source_path is None or source_path[-1]["type"] not in _TRANSFORMED_TYPES:
             raise KernelUnavailable(f"Spark cannot check partition field {partition_field.name}")
-        return identifier(*(str(each["name"]) for each in path))
+        return identifier(*(str(nested_field["name"]) for nested_field in source_path))
 
 
-def _is_of_partition(sums: Mapping[str, Any], partition: Mapping[str, Any]) -> bool:
+def _is_of_partition(sums_of_file: Mapping[str, Any], partition_values: Mapping[str, Any]) -> bool:
     """Whether all rows of a file are of its partition."""
-    for field_index, value in partition.items():
-        values = {sums[f"least {field_index}"], sums[f"most {field_index}"]}
-        if sums[f"nulls {field_index}"]:
-            values.add(None)
-        if values != {None if value is None else str(value)}:
+    for field_index, partition_value in partition_values.items():
+        values_in_file = {sums_of_file[f"least {field_index}"], sums_of_file[f"most {field_index}"]}
+        if sums_of_file[f"nulls {field_index}"]:
+            values_in_file.add(None)
+        if values_in_file != {None if partition_value is None else str(partition_value)}:
             return False
     return True

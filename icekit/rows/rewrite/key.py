@@ -14,8 +14,8 @@ class RowColumns:
     are the table's own columns, none of which begins like these.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self.prefix = free_prefix("icekit", names)
+    def __init__(self, column_names: Iterable[str]) -> None:
+        self.prefix = free_prefix("icekit", column_names)
         #: The path of a row's file, and its data sequence number.
         self.file = f"{self.prefix} file"
         self.sequence = f"{self.prefix} sequence"
@@ -37,8 +37,8 @@ class Key:
     columns that a rewrite adds.
     """
 
-    number: int
-    files: Any
+    key_index: int
+    delete_files: Any
     columns: tuple[KeyColumn, ...]
     records: int
     staging: Staging
@@ -55,11 +55,11 @@ class Key:
         return [f"{self.row_columns.prefix} key {i}" for i in range(len(self.columns))]
 
     @property
-    def values(self) -> list[str]:
+    def row_values_sql(self) -> list[str]:
         """SQL for the key of a row of the table."""
         return [identifier(*column.path_names) for column in self.columns]
 
     @property
-    def deleted_values(self) -> list[str]:
+    def delete_values_sql(self) -> list[str]:
         """SQL for the same key of a row of a delete file."""
         return [column.sql for column in self.columns]

@@ -12,7 +12,7 @@ from icekit.common import frozen
 from icekit.common.sql import identifier
 from icekit.rows.deletes.join import sample_sql, with_join_hint
 from icekit.rows.proof.checked import SAMPLED_KEYS, UNSEEN
-from icekit.rows.proof.fingerprint import Fingerprint, summed
+from icekit.rows.proof.fingerprint import Fingerprint, hash_sums
 from icekit.rows.rewrite.key import Key
 from icekit.rows.rewrite.rewrite_session import RewriteSession
 
@@ -70,7 +70,7 @@ class KeySamples:
             sums = marked.agg(
                 F.count("*").alias("rows"),
                 F.approx_count_distinct(added.sampled).alias("keys"),
-                *summed(added.hash, "live", f"NOT {identifier(added.deleted)}"),
+                *hash_sums(added.hash, "live", f"NOT {identifier(added.deleted)}"),
             )
             row = sums.collect()[0].asDict()
         return Sample(one_in, int(row["rows"]), Fingerprint.of_sums(row, "live")), int(row["keys"])
@@ -83,24 +83,26 @@ class KeySamples:
 
         added = self.added
         salt = self.rewrite.salt
-        placed_rows = self._placed(rows.where(sample_sql(key.values, salt, one_in)), self.tasks)
+        placed_rows = self._placed(
+            rows.where(sample_sql(key.row_values_sql, salt, one_in)), self.tasks
+        )
         marked = placed_rows.selectExpr(
             "*",
             f"{self.hash_sql} AS {identifier(added.hash)}",
-            f"xxhash64({', '.join(key.values)}) AS {identifier(added.sampled)}",
+            f"xxhash64({', '.join(key.row_values_sql)}) AS {identifier(added.sampled)}",
         )
         is_deleted = F.lit(False)
         for each in self.keys:
-            has_same_columns = each.values == key.values
-            where = sample_sql(each.deleted_values, salt, one_in) if has_same_columns else "true"
-            newest = f"{added.deleted} {each.number}"
+            has_same_columns = each.row_values_sql == key.row_values_sql
+            where = sample_sql(each.delete_values_sql, salt, one_in) if has_same_columns else "true"
+            newest = f"{added.deleted} {each.key_index}"
             deletes = (
                 self._deletes(stack, each, where)
                 .groupBy(*each.delete_columns)
                 .agg(F.max(added.sequence).alias(newest))
             )
             equal = F.col(newest) > F.col(added.sequence)
-            for value, name in zip(each.values, each.delete_columns, strict=True):
+            for value, name in zip(each.row_values_sql, each.delete_columns, strict=True):
                 equal = F.expr(value).eqNullSafe(F.col(name)) & equal
             records = each.records // (one_in if has_same_columns else 1)
             marked = marked.join(with_join_hint(deletes, records), equal, "left").drop(
@@ -111,12 +113,14 @@ class KeySamples:
 
     def _deletes(self, stack: contextlib.ExitStack, key: Key, where: str) -> DataFrame:
         """The deleted keys, each with the sequence number of its delete file."""
-        rows = stack.enter_context(key.staging.staged_rows(key.staging.java.asData(key.files)))
+        rows = stack.enter_context(
+            key.staging.staged_rows(key.staging.java.asData(key.delete_files))
+        )
         keys = [
             f"{value} AS {identifier(name)}"
-            for value, name in zip(key.deleted_values, key.delete_columns, strict=True)
+            for value, name in zip(key.delete_values_sql, key.delete_columns, strict=True)
         ]
-        placed_rows = self._placed(rows.where(where), key.files)
+        placed_rows = self._placed(rows.where(where), key.delete_files)
         return placed_rows.selectExpr(*keys, identifier(self.added.sequence))
 
     def _placed(self, rows: DataFrame, files: Any) -> DataFrame:

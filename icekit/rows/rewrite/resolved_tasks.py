@@ -19,7 +19,9 @@ from icekit.rows.rewrite.rewrite_session import RewriteSession
 
 
 @contextlib.contextmanager
-def resolved_tasks(rewrite: RewriteSession, tasks: Any) -> Iterator[tuple[Any, CheckedPositions]]:
+def resolved_tasks(
+    rewrite: RewriteSession, scan_tasks: Any
+) -> Iterator[tuple[Any, CheckedPositions]]:
     """The scan tasks of some data files with what a conversion of their equality deletes would
     write: position delete files or deletion vectors, which no commit names and which are removed
     at the end; and what was checked of them.
@@ -30,19 +32,26 @@ def resolved_tasks(rewrite: RewriteSession, tasks: Any) -> Iterator[tuple[Any, C
     table = rewrite.table
     specs_by_id = {spec.spec_id: spec for spec in specs(rewrite.metadata)}
     snapshot, _ = choose_snapshot(rewrite.metadata, rewrite.branch)
-    listing = DeleteListing(spark, table, rewrite.snapshot_id, specs_by_id, scan_tasks=tasks)
+    delete_listing = DeleteListing(
+        spark, table, rewrite.snapshot_id, specs_by_id, scan_tasks=scan_tasks
+    )
     snapshot_deletes = SnapshotDeletes(
-        rewrite.metadata, snapshot, table, specs_by_id, listing, listing.scopes
+        rewrite.metadata, snapshot, table, specs_by_id, delete_listing, delete_listing.scopes
     )
     inputs = find_inputs(spark, snapshot_deletes)
     assert inputs is not None
-    writer = DeleteFileWriter(spark, snapshot_deletes)
-    check = PositionCheck if rewrite.check else None
+    delete_writer = DeleteFileWriter(spark, snapshot_deletes)
+    make_check = PositionCheck if rewrite.check else None
     try:
-        new_deletes, checked = write_deletes(spark, rewrite.sql_name, inputs, writer, check)
-        positions = CheckedPositions()
-        if checked:
-            positions = CheckedPositions.of(checked[CHECKED_POSITIONS_TAG])
-        yield conversion_of(spark, rewrite.staging, new_deletes).changed(tasks), positions
+        new_deletes, check_tags = write_deletes(
+            spark, rewrite.sql_name, inputs, delete_writer, make_check
+        )
+        checked_positions = CheckedPositions()
+        if check_tags:
+            checked_positions = CheckedPositions.of(check_tags[CHECKED_POSITIONS_TAG])
+        yield (
+            conversion_of(spark, rewrite.staging, new_deletes).changed(scan_tasks),
+            checked_positions,
+        )
     finally:
-        writer.take_back()
+        delete_writer.take_back()

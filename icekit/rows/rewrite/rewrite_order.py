@@ -26,7 +26,7 @@ class RewriteOrder:
         """The procedure's ``sort_order``; None where it is not needed."""
         if not self.by:
             return None
-        columns = [sql.identifier(*path) for path in self.by]
+        columns_sql = [sql.identifier(*column_path) for column_path in self.by]
         if self.strategy == "sort":
-            return ", ".join(f"{column} ASC NULLS FIRST" for column in columns)
-        return f"{self.strategy}({', '.join(columns)})"
+            return ", ".join(f"{column_sql} ASC NULLS FIRST" for column_sql in columns_sql)
+        return f"{self.strategy}({', '.join(columns_sql)})"

@@ -19,7 +19,7 @@ from icekit.rows.deletes.keys import DeleteKeys
 from icekit.rows.kernel.kernel import TableWriter
 from icekit.rows.kernel.table_writer import KernelUnavailable, table_writer
 from icekit.rows.proof.position_deletes import PositionDeletes
-from icekit.rows.proof.readers import most_records
+from icekit.rows.proof.readers import most_delete_records
 from icekit.rows.rewrite.key import Key, RowColumns
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ class RewriteSession:
         # One for all groups: Spark compiles a query again if a number in it differs.
         self.salt = random.getrandbits(31)
         self.staging = Staging(spark, table)
-        self.added = RowColumns(str(field["name"]) for field in schema_of(self.metadata)["fields"])
+        self.added = RowColumns(
+            str(schema_field["name"]) for schema_field in schema_of(self.metadata)["fields"]
+        )
         self._delete_stagings: dict[tuple[int, ...], Staging] = {}
         self.snapshot = head_snapshot(table, branch)
         self.snapshot_id = 0 if self.snapshot is None else int(self.snapshot.snapshotId())
@@ -84,19 +86,23 @@ class RewriteSession:
         self.runner: Any = None
         self.order_id = 0
 
-    def find_kernel(self, keys: Sequence[Sequence[Key]]) -> None:
+    def find_kernel(self, keys_by_group: Sequence[Sequence[Key]]) -> None:
         """Find out whether the kernel can write the new files of groups, each with its keys."""
-        columns = [column for each in keys for key in each for column in key.columns]
+        key_columns = [
+            column for group_keys in keys_by_group for key in group_keys for column in key.columns
+        ]
         try:
-            if not all(column.is_current for column in columns):
+            if not all(column.is_current for column in key_columns):
                 raise KernelUnavailable("a column of a key was dropped")
-            key_types = {column.field_id: column.type_name for column in columns}
-            order = self._order()
-            self.writer = table_writer(self.spark, self.table, self.metadata, key_types, order)
+            key_types = {column.field_id: column.type_name for column in key_columns}
+            sort_fields = self._sort_fields()
+            self.writer = table_writer(
+                self.spark, self.table, self.metadata, key_types, sort_fields
+            )
         except KernelUnavailable as refusal:
-            self.kernel_refusals[str(refusal)] = len(keys)
+            self.kernel_refusals[str(refusal)] = len(keys_by_group)
 
-    def _order(self) -> Sequence[SortField] | None:
+    def _sort_fields(self) -> Sequence[SortField] | None:
         """How rows are sorted; None if they are not."""
         order = self.order
         if not order.is_sorting:
@@ -105,17 +111,20 @@ class RewriteSession:
             raise KernelUnavailable(f"its rows are sorted by {order.strategy}")
         if not order.by:
             return sort_order(self.metadata)
-        return [SortField(".".join(path), "identity", "asc", "nulls-first") for path in order.by]
+        return [
+            SortField(".".join(column_path), "identity", "asc", "nulls-first")
+            for column_path in order.by
+        ]
 
     def delete_staging(self, keys: DeleteKeys) -> Staging:
         """What reads only the columns of some keys, and from delete files."""
         field_ids = tuple(keys.columns)
         if field_ids not in self._delete_stagings:
-            only_keys = KeyTable.of_fields(self.spark, self.table, self.metadata, keys.fields)
-            self._delete_stagings[field_ids] = only_keys.staging
+            key_table = KeyTable.of_fields(self.spark, self.table, self.metadata, keys.fields)
+            self._delete_stagings[field_ids] = key_table.staging
         return self._delete_stagings[field_ids]
 
-    def applied(self, group: Any, keys: Sequence[Key]) -> int | None:
+    def applied_records(self, group: Any, keys: Sequence[Key]) -> int | None:
         """The records of equality deletes that Iceberg's own reader takes in for the files of a
         group, added up over the files; None if a join applies them faster, they do not fit, or that
         reader misreads one of their keys.
@@ -125,17 +134,19 @@ class RewriteSession:
         is_small = int(group.inputFilesSizeInBytes()) <= max(
             SMALL_BYTES, int(group.inputSplitSize())
         )
-        applied = int(
-            self.staging.java.applied(group.fileScanTasks(), most_records(self.cluster.executor))
+        record_count = int(
+            self.staging.java.applied(
+                group.fileScanTasks(), most_delete_records(self.cluster.executor)
+            )
         )
-        return applied if is_small and 0 <= applied <= self.most_applied else None
+        return record_count if is_small and 0 <= record_count <= self.most_applied else None
 
     def take_back(self, group: Any) -> None:
         """Remove the files of a group that was not committed."""
         with contextlib.suppress(Exception):
             self.commit_manager().abortFileGroup(group)
 
-    def commit_manager(self, *more: Any) -> Any:
+    def commit_manager(self, *commit_arguments: Any) -> Any:
         """Iceberg's object that commits groups of this table."""
         actions: Any = self.spark._jvm.org.apache.iceberg.actions  # type: ignore[union-attr]
-        return actions.RewriteDataFilesCommitManager(self.table, *more)
+        return actions.RewriteDataFilesCommitManager(self.table, *commit_arguments)

@@ -198,7 +198,7 @@ def test_a_run_that_the_end_broke_off_is_stopped_and_has_not_failed_unless_its_r
         (Status.FAILED, Status.STOPPED),
         (Status.DISPROVED, Status.DISPROVED),
     ):
-        lost = Proof("db.a", (), 0.0, kept=(Check(False, "lost"),))
+        lost = Proof("db.a", (), 0.0, maintenance_checks=(Check(False, "lost"),))
         proof = lost if status == Status.DISPROVED else None
         outcome = Outcome(PLAN, "r", (ActionOutcome(REWRITE, status),), proof=proof)
         monkeypatch.setattr(
