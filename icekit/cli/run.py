@@ -143,7 +143,7 @@ def _is_light_work(facts: TableFacts, strategy: str) -> bool:
     those that equality deletes leave.
     """
     from icekit.iceberg.file_kind import Kind
-    from icekit.rows.kernel.table_writer import missing_packages
+    from icekit.rows.kernel.table_settings import missing_packages
 
     if facts.sort_order or strategy not in {"binpack", "sort"} or missing_packages():
         return False
@@ -161,7 +161,7 @@ def _is_light_work(facts: TableFacts, strategy: str) -> bool:
 def convert(options: ConvertOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.maintain.planning.conversion import forecast_facts, plan_conversion
-    from icekit.rows.kernel.table_writer import missing_packages
+    from icekit.rows.kernel.table_settings import missing_packages
 
     def make_plan(lake: Lake, settings: dict[str, Any]) -> Plan:
         facts = lake.observe(options.table, ref=options.branch)

@@ -19,7 +19,7 @@ from icekit.maintain.run.rewrite import CheckedRewrite
 from icekit.maintain.run.verbs import convert_equality_deletes
 from icekit.rows.deletes import convert as converting
 from icekit.rows.deletes.convert import convert
-from icekit.rows.kernel.table_writer import KernelUnavailable
+from icekit.rows.kernel.table_settings import KernelUnavailable
 from icekit.rows.proof.conversion import PositionCheck
 from icekit.rows.rewrite import rewrite_session
 from icekit.rows.rewrite.rewrite_order import RewriteOrder

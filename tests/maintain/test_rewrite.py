@@ -20,7 +20,7 @@ from icekit.maintain.run.rewrite import CheckedRewrite
 from icekit.rows.deletes import join
 from icekit.rows.deletes.resolved import resolved
 from icekit.rows.deletes.ruled_out import checked_match_sql
-from icekit.rows.kernel.table_writer import KernelUnavailable
+from icekit.rows.kernel.table_settings import KernelUnavailable
 from icekit.rows.proof import checked as checked_rows
 from icekit.rows.proof import readers
 from icekit.rows.proof.checked import CHECKED_TAG, CheckedRows, RowsDiffer

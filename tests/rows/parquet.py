@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekit.rows.kernel.kernel import FIELD_ID, TableWriter, resolve
+from icekit.rows.kernel.kernel import FIELD_ID, KernelSettings, resolve
 
 OPTIONS: Mapping[str, Any] = {
     "compression": "zstd",
@@ -30,7 +30,7 @@ def column(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
 
 def writer(
     schema: pa.Schema, keys: Mapping[int, pa.DataType] | None = None, **more: Any
-) -> TableWriter:
+) -> KernelSettings:
     """How new files of a table are written."""
     values: dict[str, Any] = {
         "schema": schema,
@@ -39,7 +39,7 @@ def writer(
         "row_group_bytes": 128 << 20,
         "memory_bytes": 256 << 20,
     }
-    return TableWriter(**{**values, **more})
+    return KernelSettings(**{**values, **more})
 
 
 class Files:
@@ -88,14 +88,14 @@ class Files:
         }
         return json.dumps({**values, **more})
 
-    def resolved(self, table: TableWriter, **more: Any) -> dict[str, Any]:
+    def resolved(self, table: KernelSettings, **more: Any) -> dict[str, Any]:
         """What the kernel answers."""
         answer: dict[str, Any] = json.loads(
             resolve(self.part(**more), table, str(self.folder / "spill"), "7")
         )
         return answer
 
-    def live(self, table: TableWriter, **more: Any) -> list[Row]:
+    def live(self, table: KernelSettings, **more: Any) -> list[Row]:
         """The rows that the kernel writes, in their order."""
         files = self.resolved(table, **more)["files"]
         return [row for each in files for row in read(each["path"])]

@@ -79,7 +79,7 @@ def _sums(rows: pa.Table) -> Fingerprint:
     sums = RowSums()
     for batch in rows.to_batches(max_chunksize=170):
         sums.add(batch)
-    return Fingerprint(sums.rows, sums.value)
+    return Fingerprint(sums.rows, sums.hash_sum)
 
 
 def test_rows_of_every_type_have_the_hash_that_spark_gives_them(lake: Lake, tmp_path: Path) -> None:

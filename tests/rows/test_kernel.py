@@ -398,13 +398,13 @@ def test_executors_need_not_have_icekit(tmp_path: Path, files: Files) -> None:
     """They get the source of the kernel with a task."""
     from pyspark import cloudpickle
 
-    from icekit.rows.kernel.job import _task
+    from icekit.rows.kernel.job import _part_task
 
     schema = pa.schema([column("n", pa.int64(), 1)])
     files.add(table_of(schema, [(1,), (2,)]), 1)
     files.delete(table_of(schema, [(1,)]), 2, [1])
     task = tmp_path / "task"
-    work = _task(kernel.resolve, writer(schema, {1: pa.int64()}))
+    work = _part_task(kernel.resolve, writer(schema, {1: pa.int64()}))
     task.write_bytes(cloudpickle.dumps(work))  # type: ignore[no-untyped-call]
     (tmp_path / "part").write_text(files.part())
     code = (

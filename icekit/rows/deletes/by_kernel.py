@@ -17,7 +17,7 @@ from icekit.rows.deletes.listing import zero_joined
 from icekit.rows.deletes.ruled_out import EVERYWHERE, FILE, OWN, delete_order, ruled_out_error
 from icekit.rows.kernel.job import KernelFailed, deleted_positions
 from icekit.rows.kernel.kernel import RuledOut
-from icekit.rows.kernel.table_writer import KernelUnavailable, key_reader
+from icekit.rows.kernel.table_settings import KernelUnavailable, reader_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,11 +33,11 @@ def positions_by_kernel(
     """The deleted positions per data file, by its place in ``inputs.data_files``; ``meanwhile`` is other
     work that has a core of its own.
 
-    Raises :class:`~icekit.rows.kernel.table_writer.KernelUnavailable` where Spark has to find them.
+    Raises :class:`~icekit.rows.kernel.table_settings.KernelUnavailable` where Spark has to find them.
     """
     _refuse_initial_defaults(inputs)
     key_types = {field_id: column.type_name for field_id, column in inputs.keys.columns.items()}
-    settings = key_reader(spark, inputs.snapshot_deletes.table, key_types)
+    settings = reader_settings(spark, inputs.snapshot_deletes.table, key_types)
     file_numbers_by_partition: dict[int, list[int]] = defaultdict(list)
     for file_number, file in enumerate(inputs.data_files):
         file_numbers_by_partition[file.partition_number].append(file_number)

@@ -41,7 +41,7 @@ from icekit.rows.deletes.join import dead_rows, position_words, task_count
 from icekit.rows.deletes.key_view import KeyView
 from icekit.rows.deletes.listing import Scope, files_text, frame_of_columns, zero_joined
 from icekit.rows.deletes.ruled_out import ruled_out_as_disagreement
-from icekit.rows.kernel.table_writer import KernelUnavailable
+from icekit.rows.kernel.table_settings import KernelUnavailable
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64

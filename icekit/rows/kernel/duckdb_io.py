@@ -10,20 +10,20 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 
-def settings(memory_bytes: int, folder: str) -> dict[str, str | bool | int | float | list[str]]:
+def duckdb_settings(memory_bytes: int, spill_folder: str) -> dict[str, str | bool | int | float | list[str]]:
     """The settings of DuckDB, which spills to a folder what takes more memory."""
     return {
         # Spark's other tasks have the other cores.
         "threads": 1,
         "memory_limit": f"{memory_bytes}B",
-        "temp_directory": folder,
+        "temp_directory": spill_folder,
         "preserve_insertion_order": "false",
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
     }
 
 
-class Source:
+class RowSource:
     """Rows that DuckDB reads. It gives their error as a text, so the error is kept."""
 
     def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
@@ -44,47 +44,47 @@ class Source:
             raise self._error
 
 
-def can_store(kind: pa.DataType) -> bool:
+def can_store(arrow_type: pa.DataType) -> bool:
     """Whether values of a type come out of DuckDB as they went in."""
     try:
-        to_duckdb(pa.nulls(0, storage_type_of(kind)))
+        to_duckdb(pa.nulls(0, storage_type_of(arrow_type)))
     except NotImplementedError:
         return False
     return True
 
 
-def storage_type_of(kind: pa.DataType) -> pa.DataType:
+def storage_type_of(arrow_type: pa.DataType) -> pa.DataType:
     """The type that an extension type is stored as; another type itself."""
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return arrow_type.storage_type if isinstance(arrow_type, pa.BaseExtensionType) else arrow_type
 
 
 def to_duckdb(column: pa.Array) -> pa.Array:
     """A column without an extension type, in a type whose values DuckDB leaves as they are, and orders as Iceberg does, but for
     floating-point numbers.
     """
-    kind = column.type
-    if pa.types.is_float32(kind) or pa.types.is_date32(kind):
+    arrow_type = column.type
+    if pa.types.is_float32(arrow_type) or pa.types.is_date32(arrow_type):
         return column.view(pa.int32())
-    if pa.types.is_float64(kind) or pa.types.is_timestamp(kind):
+    if pa.types.is_float64(arrow_type) or pa.types.is_timestamp(arrow_type):
         return column.view(pa.int64())
-    if pa.types.is_string(kind) or pa.types.is_fixed_size_binary(kind):
+    if pa.types.is_string(arrow_type) or pa.types.is_fixed_size_binary(arrow_type):
         return column.cast(pa.binary())
     if (
-        pa.types.is_boolean(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_binary(kind)
+        pa.types.is_boolean(arrow_type)
+        or pa.types.is_integer(arrow_type)
+        or pa.types.is_decimal(arrow_type)
+        or pa.types.is_binary(arrow_type)
     ):
         return column
-    raise NotImplementedError(f"a column of the type {kind}")
+    raise NotImplementedError(f"a column of the type {arrow_type}")
 
 
-def from_duckdb(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def from_duckdb(column: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     """A column of :func:`to_duckdb` in the type that it had."""
-    storage_type = storage_type_of(kind)
+    storage_type = storage_type_of(arrow_type)
     if column.type != storage_type:
-        has_bits = pa.types.is_integer(column.type) or pa.types.is_string(storage_type)
-        column = column.view(storage_type) if has_bits else column.cast(storage_type)
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, column)
+        is_reinterpreted = pa.types.is_integer(column.type) or pa.types.is_string(storage_type)
+        column = column.view(storage_type) if is_reinterpreted else column.cast(storage_type)
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(arrow_type, column)
     return column

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def missing_on_executors(spark: SparkSession, packages: Sequence[str], path: str) -> str:
+def missing_on_executors(spark: SparkSession, packages: Sequence[str], table_file_path: str) -> str:
     """What an executor lacks: a package of Python, or the disk with a file (no file: empty); empty
     if it lacks nothing.
     """
@@ -20,17 +20,17 @@ def missing_on_executors(spark: SparkSession, packages: Sequence[str], path: str
         import importlib.util
         from pathlib import Path
 
-        for name in packages:
-            if importlib.util.find_spec(name) is None:
-                return f"an executor's Python has no package {name}"
-        if path and not Path(path).exists():
+        for package_name in packages:
+            if importlib.util.find_spec(package_name) is None:
+                return f"an executor's Python has no package {package_name}"
+        if table_file_path and not Path(table_file_path).exists():
             return "an executor does not reach the disk of the table"
         return ""
 
     context: Any = spark.sparkContext
-    tasks = 2 * cluster_of(spark).cores
+    task_count = 2 * cluster_of(spark).cores
     try:
-        answers: list[str] = context.parallelize(range(tasks), tasks).map(missing).collect()
+        missing_texts: list[str] = context.parallelize(range(task_count), task_count).map(missing).collect()
     except Exception:
         return "executors do not run Python"
-    return max(answers)
+    return max(missing_texts)

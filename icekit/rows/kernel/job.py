@@ -13,12 +13,12 @@ from icekit.common import frozen
 from icekit.engine.bridge import with_thread_context
 from icekit.engine.cluster import cluster_of, is_local
 from icekit.rows.kernel import duckdb_io, hashes, kernel, row_order
-from icekit.rows.kernel.table_writer import KernelUnavailable
+from icekit.rows.kernel.table_settings import KernelUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from icekit.rows.kernel.kernel import TableWriter
+    from icekit.rows.kernel.kernel import KernelSettings
 
 # A choice: jobs that the parts are spread over, so that cores are busy to the end.
 _JOBS_PER_CORE = 8
@@ -31,7 +31,7 @@ class KernelFailed(Exception):
 
 
 @frozen
-class Written:
+class WrittenPart:
     """What the kernel has written of a part: its new files as JSON, the rows that no delete by
     position deletes, and the number and the sum of the hashes of those that live; by the number of a
     chosen file, of its rows.
@@ -47,30 +47,30 @@ class Written:
 
 def write_parts(
     spark: SparkSession,
-    parts: Sequence[str],
-    table: TableWriter,
+    parts_json: Sequence[str],
+    settings: KernelSettings,
     meanwhile: Callable[[], None],
-    size_in_bytes: int,
-) -> Sequence[Written | str]:
+    size_bytes: int,
+) -> Sequence[WrittenPart | str]:
     """Write parts, which are JSON (:class:`~icekit.rows.kernel.kernel.Part`), some in each task; for a part
     that the kernel refuses, the reason. ``meanwhile`` is other work that has a core of its own until
-    it ends. The old files of all parts have ``size_in_bytes``.
+    it ends. The old files of all parts have ``size_bytes``.
 
     Raises :class:`~icekit.rows.kernel.kernel.RuledOut`, and :class:`KernelFailed`.
     """
-    results: list[Written | str] = []
-    for answer in _answers(spark, parts, _task(kernel.resolve, table), meanwhile, size_in_bytes):
-        if reason := answer.get("refused"):
+    results: list[WrittenPart | str] = []
+    for task_answer in _task_answers(spark, parts_json, _part_task(kernel.resolve, settings), meanwhile, size_bytes):
+        if reason := task_answer.get("refused"):
             results.append(reason)
             continue
         results.append(
-            Written(
-                files=json.dumps(answer["files"]),
-                paths=[each["path"] for each in answer["files"]],
-                rows_read=answer["read"],
-                rows=answer["rows"],
-                value=int(answer["sum"]),
-                chosen=[(number, rows, int(value)) for number, rows, value in answer["chosen"]],
+            WrittenPart(
+                files=json.dumps(task_answer["files"]),
+                paths=[new_file["path"] for new_file in task_answer["files"]],
+                rows_read=task_answer["read"],
+                rows=task_answer["rows"],
+                value=int(task_answer["sum"]),
+                chosen=[(file_number, rows, int(hash_sum_text)) for file_number, rows, hash_sum_text in task_answer["chosen"]],
             )
         )
     return results
@@ -78,93 +78,93 @@ def write_parts(
 
 def deleted_positions(
     spark: SparkSession,
-    parts: Sequence[str],
-    table: TableWriter,
+    parts_json: Sequence[str],
+    settings: KernelSettings,
     meanwhile: Callable[[], None],
-    size_in_bytes: int,
+    size_bytes: int,
 ) -> Sequence[Mapping[int, bytes]]:
     """The positions that equality deletes delete in each part: bitmaps by the number of a data
     file. ``meanwhile`` is other work that has a core of its own until it ends.
 
-    Raises :class:`~icekit.rows.kernel.table_writer.KernelUnavailable` for files that the kernel refuses,
+    Raises :class:`~icekit.rows.kernel.table_settings.KernelUnavailable` for files that the kernel refuses,
     :class:`~icekit.rows.kernel.kernel.RuledOut`, and :class:`KernelFailed`.
     """
-    results = []
-    task = _task(kernel.deleted_rows, table)
-    for answer in _answers(spark, parts, task, meanwhile, size_in_bytes):
-        if reason := answer.get("refused"):
+    bitmaps_of_parts = []
+    part_task = _part_task(kernel.deleted_rows, settings)
+    for task_answer in _task_answers(spark, parts_json, part_task, meanwhile, size_bytes):
+        if reason := task_answer.get("refused"):
             raise KernelUnavailable(reason)
-        bitmaps = answer["bitmaps"].items()
-        results.append({int(number): base64.b64decode(text) for number, text in bitmaps})
-    return results
+        bitmap_items = task_answer["bitmaps"].items()
+        bitmaps_of_parts.append({int(file_number): base64.b64decode(bitmap_text) for file_number, bitmap_text in bitmap_items})
+    return bitmaps_of_parts
 
 
-def _answers(
+def _task_answers(
     spark: SparkSession,
-    parts: Sequence[str],
-    task: Callable[[str], str],
+    parts_json: Sequence[str],
+    part_task: Callable[[str], str],
     meanwhile: Callable[[], None],
-    size_in_bytes: int,
+    size_bytes: int,
 ) -> Iterator[Mapping[str, Any]]:
     """What tasks answer for each part, or this process for small ones, if it could be a task."""
-    is_small = size_in_bytes <= _SMALL_BYTES and is_local(spark)
+    is_small = size_bytes <= _SMALL_BYTES and is_local(spark)
     context: Any = spark.sparkContext
     cores = cluster_of(spark).cores
-    size = max(1, len(parts) // (_JOBS_PER_CORE * cores))
+    parts_per_job = max(1, len(parts_json) // (_JOBS_PER_CORE * cores))
 
-    def answered(start: int) -> list[str]:
-        job_parts = parts[start : start + size]
+    def answered(first_index: int) -> list[str]:
+        parts_of_job = parts_json[first_index : first_index + parts_per_job]
         try:
             if is_small:
-                return list(map(task, job_parts))
-            answers: list[str] = context.parallelize(job_parts, 1).map(task).collect()
+                return list(map(part_task, parts_of_job))
+            answers_json: list[str] = context.parallelize(parts_of_job, 1).map(part_task).collect()
         except Exception as error:
             raise KernelFailed from error
-        return answers
+        return answers_json
 
     # Not one job: those of the other work would wait for all of its tasks.
     with ThreadPoolExecutor(cores) as pool:
-        other = pool.submit(with_thread_context(spark, meanwhile))
-        jobs = [
-            pool.submit(with_thread_context(spark, partial(answered, start)))
-            for start in range(0, len(parts), size)
+        other_work = pool.submit(with_thread_context(spark, meanwhile))
+        part_jobs = [
+            pool.submit(with_thread_context(spark, partial(answered, first_index)))
+            for first_index in range(0, len(parts_json), parts_per_job)
         ]
-        answers = [answer for job in jobs for answer in job.result()]
-        other.result()
-    for answer in map(json.loads, answers):
-        if path := answer.get("ruled_out"):
-            raise kernel.RuledOut(path)
-        yield answer
+        answers_json = [answer_json for job in part_jobs for answer_json in job.result()]
+        other_work.result()
+    for answer_json in map(json.loads, answers_json):
+        if ruled_out_path := answer_json.get("ruled_out"):
+            raise kernel.RuledOut(ruled_out_path)
+        yield answer_json
 
 
-def _task(work: Callable[..., str], table: TableWriter) -> Callable[[str], str]:
+def _part_task(kernel_function: Callable[..., str], settings: KernelSettings) -> Callable[[str], str]:
     """What a task does with a part: a function of the kernel."""
     from pyspark import cloudpickle
 
     # Executors need not have icekit.
-    for module in (duckdb_io, hashes, row_order, kernel):
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    for kernel_module in (duckdb_io, hashes, row_order, kernel):
+        cloudpickle.register_pickle_by_value(kernel_module)  # type: ignore[no-untyped-call]
     # By themselves: a module would be looked for on the executor.
-    refused = kernel.KernelRefused
-    ruled_out = kernel.RuledOut
+    refused_class = kernel.KernelRefused
+    ruled_out_class = kernel.RuledOut
 
-    def answer(part: str) -> str:
+    def answer(part_json: str) -> str:
         import json
         import os
         import tempfile
 
         from pyspark import TaskContext
 
-        task = TaskContext.get()
+        task_context = TaskContext.get()
         # A task that runs twice writes under two names.
-        attempt = "0" if task is None else str(task.taskAttemptId())
-        folders = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
-        folder = folders[0 if task is None else task.partitionId() % len(folders)]
+        attempt_id = "0" if task_context is None else str(task_context.taskAttemptId())
+        local_folders = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
+        spill_folder = local_folders[0 if task_context is None else task_context.partitionId() % len(local_folders)]
         try:
-            return work(part, table, folder, attempt)
-        except refused as refusal:
+            return kernel_function(part_json, settings, spill_folder, attempt_id)
+        except refused_class as refusal:
             return json.dumps({"refused": str(refusal)})
-        except ruled_out as found:
+        except ruled_out_class as found:
             return json.dumps({"ruled_out": str(found)})
         except Exception as error:
             # Other parts of its group of parts are fine.

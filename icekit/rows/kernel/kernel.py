@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from icekit.rows.kernel.duckdb_io import Source, can_store, settings, storage_type_of, to_duckdb
+from icekit.rows.kernel.duckdb_io import RowSource, can_store, duckdb_settings, storage_type_of, to_duckdb
 from icekit.rows.kernel.hashes import RowSums
 from icekit.rows.kernel.row_order import SortColumn, in_order
 
@@ -44,7 +44,7 @@ class KernelRefused(Exception):
 
 
 @dataclass(frozen=True)
-class TableWriter:
+class KernelSettings:
     """What the new files of a table have in common, whatever group they are of.
 
     ``schema`` has the fields of the table's schema of today, each with its id. ``options`` are
@@ -118,7 +118,7 @@ class Part:
         return cls(**values, attempt=attempt)
 
 
-def resolve(text: str, table: TableWriter, folder: str, attempt: str) -> str:
+def resolve(text: str, table: KernelSettings, folder: str, attempt: str) -> str:
     """Write the rows of a part that live; returns as JSON the new files, and what was read.
 
     ``attempt`` tells the files of one attempt of a task from those of another. DuckDB spills to
@@ -139,13 +139,13 @@ def resolve(text: str, table: TableWriter, folder: str, attempt: str) -> str:
             "files": new_files.closed,
             "read": files.rows - files.deleted_by_position,
             "rows": total.rows,
-            "sum": str(total.value),
-            "chosen": [[number, sums.rows, str(sums.value)] for number, sums in by_file.items()],
+            "sum": str(total.hash_sum),
+            "chosen": [[number, sums.rows, str(sums.hash_sum)] for number, sums in by_file.items()],
         }
     )
 
 
-def deleted_rows(text: str, table: TableWriter, folder: str, attempt: str) -> str:
+def deleted_rows(text: str, table: KernelSettings, folder: str, attempt: str) -> str:
     """The positions of the rows that equality deletes delete in a part's data files; returns as JSON
     a bitmap of each file that has some, by its number. Nothing is written.
     """
@@ -169,7 +169,7 @@ def deleted_rows(text: str, table: TableWriter, folder: str, attempt: str) -> st
 class _Files:
     """The old files of a part, each opened when its rows are read."""
 
-    def __init__(self, part: Part, table: TableWriter) -> None:
+    def __init__(self, part: Part, table: KernelSettings) -> None:
         import pyarrow.fs
 
         self.part = part
@@ -297,7 +297,7 @@ def _deleted_by_key(
     keys = ", ".join(names)
     # Not USING, and not =: a delete of a null deletes the rows with a null.
     same = " AND ".join(f"d.{name} IS NOT DISTINCT FROM n.{name}" for name in names)
-    with duckdb.connect(config=settings(files.table.memory_bytes, folder)) as connection:
+    with duckdb.connect(config=duckdb_settings(files.table.memory_bytes, folder)) as connection:
         deleted_keys = _keys_of(files, deletes.field_ids, deletes.files)
         row_keys = _keys_of(files, deletes.field_ids, data, files.part.data)
         connection.register("deletes", deleted_keys.reader)
@@ -345,7 +345,7 @@ def _keys_of(
     field_ids: Sequence[int],
     paths: Iterable[tuple[str, int]],
     data: Sequence[DataFile] = (),
-) -> Source:
+) -> RowSource:
     """The keys in some files as columns ``k0``, ``k1`` …, with the order of the file; with ``data``
     also the number of each row.
     """
@@ -382,7 +382,7 @@ def _keys_of(
                 row += count
                 yield pa.record_batch(columns, schema=schema)
 
-    return Source(schema, batches())
+    return RowSource(schema, batches())
 
 
 def _names_to(fields: Iterable[pa.Field], field_id: int) -> list[str]:
@@ -558,7 +558,7 @@ def _write(
     table = files.table
     rows = _read(files, is_live, total, by_file)
     if table.order:
-        rows = in_order(rows, table.schema, table.order, settings(table.memory_bytes, folder))
+        rows = in_order(rows, table.schema, table.order, duckdb_settings(table.memory_bytes, folder))
     try:
         for batch in rows:
             new_files.write(batch)
@@ -602,7 +602,7 @@ class _NewFiles:
     share of the rows, or at the largest size.
     """
 
-    def __init__(self, part: Part, table: TableWriter, files: _Files) -> None:
+    def __init__(self, part: Part, table: KernelSettings, files: _Files) -> None:
         self.part = part
         self.table = table
         self.files = files

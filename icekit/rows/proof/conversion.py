@@ -496,7 +496,7 @@ def _positions_sum_text(positions: BitMap64) -> str:
     position_column = pa.array(sorted_array(positions))
     for start in range(0, len(position_column), _HASHED):
         row_sums.add(pa.record_batch([position_column.slice(start, _HASHED)], ["pos"]))
-    return _sum_text(row_sums.rows, row_sums.value)
+    return _sum_text(row_sums.rows, row_sums.hash_sum)
 
 
 def _sum_text(position_count: int, hash_sum: int) -> str:

@@ -22,9 +22,9 @@ from icekit.iceberg.key_fields import field_path
 from icekit.iceberg.metadata import schema_of, specs
 from icekit.rows.deletes.join import sample_sql
 from icekit.rows.deletes.ruled_out import ruled_out_error
-from icekit.rows.kernel.job import KernelFailed, Written, write_parts
-from icekit.rows.kernel.kernel import RuledOut, TableWriter
-from icekit.rows.kernel.table_writer import KernelUnavailable
+from icekit.rows.kernel.job import KernelFailed, WrittenPart, write_parts
+from icekit.rows.kernel.kernel import RuledOut, KernelSettings
+from icekit.rows.kernel.table_settings import KernelUnavailable
 from icekit.rows.proof.checked import SAMPLED_FILES, CheckedRows
 from icekit.rows.proof.fingerprint import MODULUS, Fingerprint, grouped_sums, hash_sums
 from icekit.rows.proof.readers import read_by_iceberg, shown_counts
@@ -61,7 +61,7 @@ class KernelGroup(Group):
             else:
                 self.misread = sampled_tasks
         self.parts: list[Any] = []
-        self.written: list[Written] = []
+        self.written: list[WrittenPart] = []
         self.samples: Mapping[Key, Sample] = {}
         #: Why Spark writes the group instead.
         self.refusal = ""
@@ -132,7 +132,7 @@ class KernelWork:
         rewrite: RewriteSession,
         groups: Sequence[Any],
         keys_by_group: Sequence[Sequence[Key]],
-        writer: TableWriter,
+        writer: KernelSettings,
     ) -> None:
         self.rewrite = rewrite
         self.writer = writer
@@ -200,7 +200,7 @@ class KernelWork:
             return
         for group in self._accepted_groups():
             results_of_group = [next(results) for _ in group.parts]
-            group.written = [result for result in results_of_group if isinstance(result, Written)]
+            group.written = [result for result in results_of_group if isinstance(result, WrittenPart)]
             refusals = [result for result in results_of_group if isinstance(result, str)]
             if refusals:
                 self._refuse(group, refusals[0])

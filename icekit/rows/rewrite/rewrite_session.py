@@ -16,8 +16,8 @@ from icekit.iceberg.definition import SortField
 from icekit.iceberg.metadata import schema_of, sort_order
 from icekit.rows.deletes.key_table import KeyTable
 from icekit.rows.deletes.keys import DeleteKeys
-from icekit.rows.kernel.kernel import TableWriter
-from icekit.rows.kernel.table_writer import KernelUnavailable, table_writer
+from icekit.rows.kernel.kernel import KernelSettings
+from icekit.rows.kernel.table_settings import KernelUnavailable, writer_settings
 from icekit.rows.proof.position_deletes import PositionDeletes
 from icekit.rows.proof.readers import most_delete_records
 from icekit.rows.rewrite.key import Key, RowColumns
@@ -62,7 +62,7 @@ class RewriteSession:
         self.branch = branch
         self.order = order
         #: How the kernel writes new files; None where it cannot.
-        self.writer: TableWriter | None = None
+        self.writer: KernelSettings | None = None
         #: Why Spark writes groups instead, and how many.
         self.kernel_refusals: Counter[str] = Counter()
         self.encryption = encryption_class(table)
@@ -96,7 +96,7 @@ class RewriteSession:
                 raise KernelUnavailable("a column of a key was dropped")
             key_types = {column.field_id: column.type_name for column in key_columns}
             sort_fields = self._sort_fields()
-            self.writer = table_writer(
+            self.writer = writer_settings(
                 self.spark, self.table, self.metadata, key_types, sort_fields
             )
         except KernelUnavailable as refusal:
