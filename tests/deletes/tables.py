@@ -41,7 +41,7 @@ def by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise KernelUnavailable("a test asks for it")
 
-    monkeypatch.setattr(rewrite_session, "table_writer", refuse)
+    monkeypatch.setattr(rewrite_session, "writer_settings", refuse)
     monkeypatch.setattr(converting, "positions_by_kernel", refuse)
 
 

@@ -10,7 +10,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from icekit.rows.deletes import join
-from icekit.rows.kernel import kernel
+from icekit.rows.kernel import kernel, live_rows
+from icekit.rows.kernel.current_schema import in_current_schema
+from icekit.rows.kernel.new_files import NewFiles
 from icekit.rows.kernel.row_order import in_order
 from icekit.rows.proof.checked import RowsDiffer
 from icekit.rows.rewrite import group, kernel_work, rewrite_session
@@ -219,23 +221,22 @@ def test_no_fault_of_a_sort_by_the_kernel_is_committed(
 
 def _read_otherwise(change: Callable[[Any], Any]) -> Patch:
     """The rows of old files are not those that are there."""
-    adapted = kernel._adapted
 
     def changed(*given: Any) -> Any:
-        return change(adapted(*given))
+        return change(in_current_schema(*given))
 
-    return lambda patch: patch.setattr(kernel, "_adapted", changed)
+    return lambda patch: patch.setattr(kernel, "in_current_schema", changed)
 
 
 def _written_otherwise(change: Callable[[Any], list[Any]]) -> Patch:
     """The rows that are written are not those that were read."""
-    write = kernel._NewFiles.write
+    write = NewFiles.write
 
     def changed(new_files: Any, rows: Any) -> None:
         for batch in change(rows):
             write(new_files, batch)
 
-    return lambda patch: patch.setattr(kernel._NewFiles, "write", changed)
+    return lambda patch: patch.setattr(NewFiles, "write", changed)
 
 
 def _other_value(rows: Any, name: str, value: Any) -> Any:
@@ -257,8 +258,8 @@ def _nothing_deleted(*_: Any) -> Any:
 def _newer_deleted(files: Any, deletes: Any, folder: str) -> Any:
     import dataclasses
 
-    later = [(path, order + (100 << 32)) for path, order in deletes.files]
-    return _deleted(files, dataclasses.replace(deletes, files=later), folder)
+    later = [(path, order + (100 << 32)) for path, order in deletes.paths_and_orders]
+    return _deleted(files, dataclasses.replace(deletes, paths_and_orders=later), folder)
 
 
 def _one_kept(files: Any, deletes: Any, folder: str) -> Any:
@@ -273,21 +274,23 @@ def _one_too_many(files: Any, deletes: Any, folder: str) -> Any:
         yield rows, orders
 
 
-_deleted = kernel._deleted_by_key
+_deleted = live_rows._deleted_by_key
 _KERNEL_FAULTS: dict[str, Patch] = {
     "row read otherwise": _read_otherwise(lambda rows: _other_value(rows, "name", "z")),
     "row written otherwise": _written_otherwise(lambda rows: [_other_value(rows, "name", "z")]),
     "row not written": _written_otherwise(lambda rows: [rows.slice(1)]),
     "rows written twice": _written_otherwise(lambda rows: [rows, rows]),
-    "positions ignored": lambda patch: patch.setattr(kernel, "_positions", _nothing_deleted),
+    "positions ignored": lambda patch: patch.setattr(
+        live_rows, "_deleted_positions", _nothing_deleted
+    ),
 }
 _LINEAGE_FAULTS: dict[str, Patch] = {
     "row id altered": _written_otherwise(lambda rows: [_other_value(rows, "_row_id", 10**6)]),
     "row id read otherwise": _read_otherwise(lambda rows: _other_value(rows, "_row_id", 10**6)),
 }
 _KEY_FAULTS: dict[str, Patch] = {
-    "deletes ignored": lambda patch: patch.setattr(kernel, "_deleted_by_key", _nothing_deleted),
-    "newer rows deleted": lambda patch: patch.setattr(kernel, "_deleted_by_key", _newer_deleted),
-    "row kept": lambda patch: patch.setattr(kernel, "_deleted_by_key", _one_kept),
-    "another row deleted": lambda patch: patch.setattr(kernel, "_deleted_by_key", _one_too_many),
+    "deletes ignored": lambda patch: patch.setattr(live_rows, "_deleted_by_key", _nothing_deleted),
+    "newer rows deleted": lambda patch: patch.setattr(live_rows, "_deleted_by_key", _newer_deleted),
+    "row kept": lambda patch: patch.setattr(live_rows, "_deleted_by_key", _one_kept),
+    "another row deleted": lambda patch: patch.setattr(live_rows, "_deleted_by_key", _one_too_many),
 }

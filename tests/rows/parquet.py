@@ -12,7 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekit.rows.kernel.kernel import FIELD_ID, KernelSettings, resolve
+from icekit.rows.kernel.current_schema import FIELD_ID
+from icekit.rows.kernel.kernel import resolve
+from icekit.rows.kernel.kernel_settings import KernelSettings
 
 OPTIONS: Mapping[str, Any] = {
     "compression": "zstd",
@@ -35,7 +37,7 @@ def writer(
     values: dict[str, Any] = {
         "schema": schema,
         "key_types": keys or {},
-        "options": OPTIONS,
+        "writer_options": OPTIONS,
         "row_group_bytes": 128 << 20,
         "memory_bytes": 256 << 20,
     }

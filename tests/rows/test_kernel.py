@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from icekit.rows.deletes.delete_files import PATH_ID, POSITION_ID, vector_blob
 from icekit.rows.kernel import kernel
-from icekit.rows.kernel.kernel import LAST_UPDATED, ROW_ID, KernelRefused, RuledOut
+from icekit.rows.kernel.current_schema import LAST_UPDATED, ROW_ID, in_current_schema
+from icekit.rows.kernel.refusals import KernelRefused, RuledOut
 from tests.child import python
 from tests.rows.parquet import Files, column, read, writer
 
@@ -342,7 +343,7 @@ def test_files_of_a_part_that_fails_are_removed(
     schema = pa.schema([column("n", pa.int64(), 1)])
     for n in range(3):
         files.add(table_of(schema, [(n,)]), 1)
-    adapted = kernel._adapted
+    adapted = in_current_schema
 
     def broken(*given: Any) -> pa.RecordBatch:
         rows = adapted(*given)
@@ -350,7 +351,7 @@ def test_files_of_a_part_that_fails_are_removed(
             raise OSError("the disk is full")
         return rows
 
-    monkeypatch.setattr(kernel, "_adapted", broken)
+    monkeypatch.setattr(kernel, "in_current_schema", broken)
 
     with pytest.raises(OSError, match="full"):
         files.live(writer(schema), files=3)

@@ -17,7 +17,8 @@ import pytest
 
 from icekit.rows.kernel import kernel
 from icekit.rows.kernel.duckdb_io import can_store
-from icekit.rows.kernel.kernel import KernelRefused, resolve
+from icekit.rows.kernel.kernel import resolve
+from icekit.rows.kernel.refusals import KernelRefused
 from icekit.rows.kernel.row_order import SortColumn, in_order
 from tests.rows.parquet import Files, column, writer
 
@@ -131,7 +132,7 @@ def test_a_part_is_written_in_order_without_its_deleted_rows(tmp_path: Path) -> 
         files.add(pa.table([pa.array(ids), names], schema=schema), 1)
     files.delete(pa.table([pa.array([3])], schema=pa.schema([schema.field(0)])), 2, [1])
     order = (SortColumn(1, True, False), SortColumn(0, False, True))
-    table = writer(schema, {1: pa.int64()}, order=order)
+    table = writer(schema, {1: pa.int64()}, sort_columns=order)
 
     written = json.loads(resolve(files.part(files=2), table, str(tmp_path), "0"))
 
@@ -147,7 +148,7 @@ def test_rows_that_a_sort_leaves_out_are_found(
     for ids in ([5, 3], [4, 8]):
         files.add(pa.table([pa.array(ids)], schema=schema), 1)
     monkeypatch.setattr(kernel, "in_order", lambda rows, *_: iter([next(rows)]))
-    table = writer(schema, order=(SortColumn(0, False, True),))
+    table = writer(schema, sort_columns=(SortColumn(0, False, True),))
 
     with pytest.raises(KernelRefused, match="2 rows were read, but 4 live"):
         files.resolved(table)

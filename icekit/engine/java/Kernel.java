@@ -10,7 +10,7 @@ import org.apache.iceberg.parquet.ParquetUtil;
 import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.Types;
 
-/** What icekit.rows.kernel.kernel is told of old files, as JSON, and the new files that it has written as data files of the table. */
+/** What icekit.rows.kernel.part is told of old files, as JSON, and the new files that it has written as data files of the table. */
 public class Kernel {
   private static final ObjectMapper JSON = new ObjectMapper();
   private final Table table;

@@ -16,7 +16,7 @@ from icekit.rows.deletes.conversion_inputs import ConversionInputs
 from icekit.rows.deletes.listing import zero_joined
 from icekit.rows.deletes.ruled_out import EVERYWHERE, FILE, OWN, delete_order, ruled_out_error
 from icekit.rows.kernel.job import KernelFailed, deleted_positions
-from icekit.rows.kernel.kernel import RuledOut
+from icekit.rows.kernel.refusals import RuledOut
 from icekit.rows.kernel.table_settings import KernelUnavailable, reader_settings
 
 if TYPE_CHECKING:

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 
-def duckdb_settings(memory_bytes: int, spill_folder: str) -> dict[str, str | bool | int | float | list[str]]:
+def duckdb_settings(
+    memory_bytes: int, spill_folder: str
+) -> dict[str, str | bool | int | float | list[str]]:
     """The settings of DuckDB, which spills to a folder what takes more memory."""
     return {
         # Spark's other tasks have the other cores.

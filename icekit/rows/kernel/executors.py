@@ -30,7 +30,9 @@ def missing_on_executors(spark: SparkSession, packages: Sequence[str], table_fil
     context: Any = spark.sparkContext
     task_count = 2 * cluster_of(spark).cores
     try:
-        missing_texts: list[str] = context.parallelize(range(task_count), task_count).map(missing).collect()
+        missing_texts: list[str] = (
+            context.parallelize(range(task_count), task_count).map(missing).collect()
+        )
     except Exception:
         return "executors do not run Python"
     return max(missing_texts)

@@ -125,7 +125,9 @@ def _value_hashes(column: pa.Array, seeds: Words) -> Words:
         return _long_hashes(_unsigned_bits(column.view(pa.int64()).fill_null(0)), seeds)
     if pa.types.is_floating(arrow_type):
         # As Java has them: one NaN, one zero.
-        java_values = pc.add(pc.if_else(pc.is_nan(column), float("nan"), column), 0.0).cast(arrow_type)
+        java_values = pc.add(pc.if_else(pc.is_nan(column), float("nan"), column), 0.0).cast(
+            arrow_type
+        )
         if pa.types.is_float32(arrow_type):
             return _int_hashes(_unsigned_bits(java_values.view(pa.int32()).fill_null(0)), seeds)
         return _long_hashes(_unsigned_bits(java_values.view(pa.int64()).fill_null(0)), seeds)
@@ -137,7 +139,9 @@ def _value_hashes(column: pa.Array, seeds: Words) -> Words:
         column.offset : column.offset + len(column) + 1
     ].astype(np.int64)
     data_buffer = column.buffers()[2]
-    content = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+    content = (
+        np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+    )
     return _byte_hashes(content, offsets[:-1], np.diff(offsets), seeds)
 
 
@@ -166,7 +170,9 @@ def _decimal_hashes(column: pa.Array, seeds: Words) -> Words:
     # The first byte must show the sign.
     leading_bytes -= (leading_bytes == 16) | ((first_bytes ^ sign_bytes) & 0x80 != 0)
     starts = np.arange(len(big_endian_bytes)) * 16 + leading_bytes
-    return _byte_hashes(np.ascontiguousarray(big_endian_bytes).reshape(-1), starts, 16 - leading_bytes, seeds)
+    return _byte_hashes(
+        np.ascontiguousarray(big_endian_bytes).reshape(-1), starts, 16 - leading_bytes, seeds
+    )
 
 
 def _uuid_hashes(storage: pa.Array, seeds: Words) -> Words:
@@ -181,7 +187,9 @@ def _uuid_hashes(storage: pa.Array, seeds: Words) -> Words:
     text_bytes[:, digit_positions[::2]] = hex_digits[uuid_bytes >> 4]
     text_bytes[:, digit_positions[1::2]] = hex_digits[uuid_bytes & 15]
     text_lengths = np.full(len(uuid_bytes), 36)
-    return _byte_hashes(text_bytes.reshape(-1), np.arange(len(uuid_bytes)) * 36, text_lengths, seeds)
+    return _byte_hashes(
+        text_bytes.reshape(-1), np.arange(len(uuid_bytes)) * 36, text_lengths, seeds
+    )
 
 
 def _collection_hashes(column: pa.Array, seeds: Words) -> Words:
@@ -194,12 +202,18 @@ def _collection_hashes(column: pa.Array, seeds: Words) -> Words:
     last_item = int(offsets[-1])
     item_hashes = np.full(last_item - first_item, _SEED, np.uint64)
     if pa.types.is_map(column.type):
-        item_hashes = _hashes_with_value(column.keys.slice(first_item, last_item - first_item), item_hashes)
-        item_hashes = _hashes_with_value(column.items.slice(first_item, last_item - first_item), item_hashes)
+        item_hashes = _hashes_with_value(
+            column.keys.slice(first_item, last_item - first_item), item_hashes
+        )
+        item_hashes = _hashes_with_value(
+            column.items.slice(first_item, last_item - first_item), item_hashes
+        )
         rows = np.repeat(np.arange(len(item_counts)), item_counts)
         item_hashes = item_hashes[np.lexsort((item_hashes.view(np.int64), rows))]
     else:
-        item_hashes = _hashes_with_value(column.values.slice(first_item, last_item - first_item), item_hashes)
+        item_hashes = _hashes_with_value(
+            column.values.slice(first_item, last_item - first_item), item_hashes
+        )
     starts = offsets[:-1] - first_item
     hashes = _int_hashes(item_counts.astype(np.uint64), seeds)
     for item_index in range(int(item_counts.max(initial=0))):
@@ -266,7 +280,9 @@ def _byte_hashes(content_bytes: Any, starts: Any, lengths: Any, seeds: Words) ->
     if has_word.any():
         rows = _row_selection(has_word)
         words = int_words[byte_offsets[rows]].astype(np.uint64)
-        hashes[rows] = _rotated_left(hashes[rows] ^ (words * first_prime), 23) * second_prime + third_prime
+        hashes[rows] = (
+            _rotated_left(hashes[rows] ^ (words * first_prime), 23) * second_prime + third_prime
+        )
         byte_offsets[rows] += 4
         remaining_bytes[rows] -= 4
     while (has_byte := remaining_bytes > 0).any():
@@ -290,15 +306,28 @@ def _word_views(content_bytes: Any) -> tuple[Any, Any]:
     import numpy as np
 
     byte_count = len(content_bytes)
-    long_words = np.ndarray((max(0, byte_count - 7),), "<u8", content_bytes, strides=(1,)) if byte_count > 7 else content_bytes
-    int_words = np.ndarray((max(0, byte_count - 3),), "<u4", content_bytes, strides=(1,)) if byte_count > 3 else content_bytes
+    long_words = (
+        np.ndarray((max(0, byte_count - 7),), "<u8", content_bytes, strides=(1,))
+        if byte_count > 7
+        else content_bytes
+    )
+    int_words = (
+        np.ndarray((max(0, byte_count - 3),), "<u4", content_bytes, strides=(1,))
+        if byte_count > 3
+        else content_bytes
+    )
     return long_words, int_words
 
 
 def _stripe_hashes(long_words: Any, starts: Any, lengths: Any, seeds: Words) -> Words:
     """The state after all stripes of 32 bytes."""
     first_prime, second_prime, _, fourth_prime, _ = _primes()
-    lanes = [seeds + first_prime + second_prime, seeds + second_prime, seeds.copy(), seeds - first_prime]
+    lanes = [
+        seeds + first_prime + second_prime,
+        seeds + second_prime,
+        seeds.copy(),
+        seeds - first_prime,
+    ]
     stripe_counts = lengths // 32
     for stripe_index in range(int(stripe_counts.max())):
         rows = _row_selection(stripe_counts > stripe_index)
@@ -313,7 +342,9 @@ def _stripe_hashes(long_words: Any, starts: Any, lengths: Any, seeds: Words) -> 
         + _rotated_left(lanes[3], 18)
     )
     for lane in lanes:
-        hashes = (hashes ^ (_rotated_left(lane * second_prime, 31) * first_prime)) * first_prime + fourth_prime
+        hashes = (
+            hashes ^ (_rotated_left(lane * second_prime, 31) * first_prime)
+        ) * first_prime + fourth_prime
     return hashes
 
 

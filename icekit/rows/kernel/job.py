@@ -12,14 +12,41 @@ from typing import TYPE_CHECKING, Any
 from icekit.common import frozen
 from icekit.engine.bridge import with_thread_context
 from icekit.engine.cluster import cluster_of, is_local
-from icekit.rows.kernel import duckdb_io, hashes, kernel, row_order
+from icekit.rows.kernel import (
+    current_schema,
+    duckdb_io,
+    hashes,
+    kernel,
+    kernel_settings,
+    live_rows,
+    new_files,
+    old_files,
+    part,
+    refusals,
+    row_order,
+)
+from icekit.rows.kernel.refusals import KernelRefused, RuledOut
 from icekit.rows.kernel.table_settings import KernelUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from icekit.rows.kernel.kernel import KernelSettings
+    from icekit.rows.kernel.kernel_settings import KernelSettings
 
+# All modules of the kernel, which executors get from the driver.
+_KERNEL_MODULES = (
+    current_schema,
+    duckdb_io,
+    hashes,
+    kernel,
+    kernel_settings,
+    live_rows,
+    new_files,
+    old_files,
+    part,
+    refusals,
+    row_order,
+)
 # A choice: jobs that the parts are spread over, so that cores are busy to the end.
 _JOBS_PER_CORE = 8
 # A choice: what takes less time than the start of a worker, which imports pyarrow and DuckDB.
@@ -37,12 +64,12 @@ class WrittenPart:
     chosen file, of its rows.
     """
 
-    files: str
-    paths: Sequence[str]
+    new_files_json: str
+    new_paths: Sequence[str]
     rows_read: int
-    rows: int
-    value: int
-    chosen: Sequence[tuple[int, int, int]]
+    live_rows: int
+    hash_sum: int
+    sums_of_files: Sequence[tuple[int, int, int]]
 
 
 def write_parts(
@@ -52,25 +79,30 @@ def write_parts(
     meanwhile: Callable[[], None],
     size_bytes: int,
 ) -> Sequence[WrittenPart | str]:
-    """Write parts, which are JSON (:class:`~icekit.rows.kernel.kernel.Part`), some in each task; for a part
+    """Write parts, which are JSON (:class:`~icekit.rows.kernel.part.Part`), some in each task; for a part
     that the kernel refuses, the reason. ``meanwhile`` is other work that has a core of its own until
     it ends. The old files of all parts have ``size_bytes``.
 
-    Raises :class:`~icekit.rows.kernel.kernel.RuledOut`, and :class:`KernelFailed`.
+    Raises :class:`~icekit.rows.kernel.refusals.RuledOut`, and :class:`KernelFailed`.
     """
     results: list[WrittenPart | str] = []
-    for task_answer in _task_answers(spark, parts_json, _part_task(kernel.resolve, settings), meanwhile, size_bytes):
+    for task_answer in _task_answers(
+        spark, parts_json, _part_task(kernel.resolve, settings), meanwhile, size_bytes
+    ):
         if reason := task_answer.get("refused"):
             results.append(reason)
             continue
         results.append(
             WrittenPart(
-                files=json.dumps(task_answer["files"]),
-                paths=[new_file["path"] for new_file in task_answer["files"]],
+                new_files_json=json.dumps(task_answer["files"]),
+                new_paths=[new_file["path"] for new_file in task_answer["files"]],
                 rows_read=task_answer["read"],
-                rows=task_answer["rows"],
-                value=int(task_answer["sum"]),
-                chosen=[(file_number, rows, int(hash_sum_text)) for file_number, rows, hash_sum_text in task_answer["chosen"]],
+                live_rows=task_answer["rows"],
+                hash_sum=int(task_answer["sum"]),
+                sums_of_files=[
+                    (file_number, rows, int(hash_sum_text))
+                    for file_number, rows, hash_sum_text in task_answer["chosen"]
+                ],
             )
         )
     return results
@@ -87,7 +119,7 @@ def deleted_positions(
     file. ``meanwhile`` is other work that has a core of its own until it ends.
 
     Raises :class:`~icekit.rows.kernel.table_settings.KernelUnavailable` for files that the kernel refuses,
-    :class:`~icekit.rows.kernel.kernel.RuledOut`, and :class:`KernelFailed`.
+    :class:`~icekit.rows.kernel.refusals.RuledOut`, and :class:`KernelFailed`.
     """
     bitmaps_of_parts = []
     part_task = _part_task(kernel.deleted_rows, settings)
@@ -95,7 +127,12 @@ def deleted_positions(
         if reason := task_answer.get("refused"):
             raise KernelUnavailable(reason)
         bitmap_items = task_answer["bitmaps"].items()
-        bitmaps_of_parts.append({int(file_number): base64.b64decode(bitmap_text) for file_number, bitmap_text in bitmap_items})
+        bitmaps_of_parts.append(
+            {
+                int(file_number): base64.b64decode(bitmap_text)
+                for file_number, bitmap_text in bitmap_items
+            }
+        )
     return bitmaps_of_parts
 
 
@@ -133,20 +170,22 @@ def _task_answers(
         other_work.result()
     for answer_json in map(json.loads, answers_json):
         if ruled_out_path := answer_json.get("ruled_out"):
-            raise kernel.RuledOut(ruled_out_path)
+            raise RuledOut(ruled_out_path)
         yield answer_json
 
 
-def _part_task(kernel_function: Callable[..., str], settings: KernelSettings) -> Callable[[str], str]:
+def _part_task(
+    kernel_function: Callable[..., str], settings: KernelSettings
+) -> Callable[[str], str]:
     """What a task does with a part: a function of the kernel."""
     from pyspark import cloudpickle
 
     # Executors need not have icekit.
-    for kernel_module in (duckdb_io, hashes, row_order, kernel):
+    for kernel_module in _KERNEL_MODULES:
         cloudpickle.register_pickle_by_value(kernel_module)  # type: ignore[no-untyped-call]
     # By themselves: a module would be looked for on the executor.
-    refused_class = kernel.KernelRefused
-    ruled_out_class = kernel.RuledOut
+    refused_class = KernelRefused
+    ruled_out_class = RuledOut
 
     def answer(part_json: str) -> str:
         import json
@@ -159,7 +198,9 @@ def _part_task(kernel_function: Callable[..., str], settings: KernelSettings) ->
         # A task that runs twice writes under two names.
         attempt_id = "0" if task_context is None else str(task_context.taskAttemptId())
         local_folders = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
-        spill_folder = local_folders[0 if task_context is None else task_context.partitionId() % len(local_folders)]
+        spill_folder = local_folders[
+            0 if task_context is None else task_context.partitionId() % len(local_folders)
+        ]
         try:
             return kernel_function(part_json, settings, spill_folder, attempt_id)
         except refused_class as refusal:

@@ -46,7 +46,9 @@ def in_order(
     """
     import duckdb
 
-    empty_batch = pa.record_batch([pa.nulls(0, schema_field.type) for schema_field in schema], schema=schema)
+    empty_batch = pa.record_batch(
+        [pa.nulls(0, schema_field.type) for schema_field in schema], schema=schema
+    )
     stored_schema = _with_sort_columns(empty_batch, order).schema
     row_source = RowSource(stored_schema, (_with_sort_columns(batch, order) for batch in rows))
     columns_sql = ", ".join(f"c{index}" for index in range(len(schema)))
@@ -72,10 +74,14 @@ def _with_sort_columns(batch: pa.RecordBatch, order: Sequence[SortColumn]) -> pa
         column.storage if isinstance(column, pa.ExtensionArray) else column
         for column in batch.columns
     ]
-    columns_by_name = {f"c{index}": to_duckdb(column) for index, column in enumerate(stored_columns)}
+    columns_by_name = {
+        f"c{index}": to_duckdb(column) for index, column in enumerate(stored_columns)
+    }
     for sort_column in order:
         column = stored_columns[sort_column.index]
         # The bits of floating-point numbers have another order.
         is_float = pa.types.is_floating(column.type)
-        columns_by_name[f"s{sort_column.index}"] = column if is_float else columns_by_name[f"c{sort_column.index}"]
+        columns_by_name[f"s{sort_column.index}"] = (
+            column if is_float else columns_by_name[f"c{sort_column.index}"]
+        )
     return pa.record_batch(columns_by_name)

@@ -13,9 +13,10 @@ from icekit.engine.cluster import is_local as is_local_session
 from icekit.iceberg.definition import SortField
 from icekit.iceberg.metadata import Json, properties_of, schema_of
 from icekit.iceberg.paths import is_local, local_path
+from icekit.rows.kernel.current_schema import FIELD_ID, LAST_UPDATED, ROW_ID
 from icekit.rows.kernel.duckdb_io import can_store
 from icekit.rows.kernel.executors import missing_on_executors
-from icekit.rows.kernel.kernel import FIELD_ID, LAST_UPDATED, ROW_ID, KernelSettings
+from icekit.rows.kernel.kernel_settings import KernelSettings
 from icekit.rows.kernel.row_order import SortColumn
 
 if TYPE_CHECKING:
@@ -42,10 +43,14 @@ class KernelUnavailable(Exception):
 
 def missing_packages() -> list[str]:
     """The packages of the kernel that this Python has not."""
-    return [package_name for package_name in PACKAGES if importlib.util.find_spec(package_name) is None]
+    return [
+        package_name for package_name in PACKAGES if importlib.util.find_spec(package_name) is None
+    ]
 
 
-def reader_settings(spark: SparkSession, table: Any, key_types: Mapping[int, str]) -> KernelSettings:
+def reader_settings(
+    spark: SparkSession, table: Any, key_types: Mapping[int, str]
+) -> KernelSettings:
     """How the kernel reads keys in files of a table (an object of Iceberg's API), by their field ids
     and types; it writes nothing by it.
 
@@ -63,7 +68,7 @@ def reader_settings(spark: SparkSession, table: Any, key_types: Mapping[int, str
     settings = KernelSettings(
         schema=schema,
         key_types={field_id: schema.field(f"k{field_id}").type for field_id in key_types},
-        options={},
+        writer_options={},
         row_group_bytes=0,
         memory_bytes=MEMORY_BYTES,
         filesystem=_pyarrow_filesystem(table),
@@ -103,8 +108,8 @@ def writer_settings(
     return replace(
         reader,
         schema=arrow_schema,
-        order=_sort_columns(arrow_schema, order or ()),
-        options=writer_options,
+        sort_columns=_sort_columns(arrow_schema, order or ()),
+        writer_options=writer_options,
         row_group_bytes=int(properties.get("write.parquet.row-group-size-bytes", 128 << 20)),
     )
 
@@ -117,12 +122,16 @@ def _sort_columns(schema: pa.Schema, order: Sequence[SortField]) -> Sequence[Sor
     sort_columns = []
     for sort_field in order:
         if sort_field.transform != "identity":
-            raise KernelUnavailable(f"its rows are sorted by {sort_field.transform} of {sort_field.source}")
+            raise KernelUnavailable(
+                f"its rows are sorted by {sort_field.transform} of {sort_field.source}"
+            )
         if sort_field.source not in schema.names:
             raise KernelUnavailable(f"its rows are sorted by {sort_field.source}")
         column_index = schema.names.index(sort_field.source)
         is_descending = sort_field.direction == "desc"
-        sort_columns.append(SortColumn(column_index, is_descending, sort_field.null_order == "nulls-first"))
+        sort_columns.append(
+            SortColumn(column_index, is_descending, sort_field.null_order == "nulls-first")
+        )
     return sort_columns
 
 
@@ -224,7 +233,9 @@ def _bloom_filter_options(properties: Mapping[str, str]) -> dict[str, Any]:
     rate_prefix = "write.parquet.bloom-filter-fpp.column."
     return {
         property_name.removeprefix(enabled_prefix): {
-            "fpp": float(properties.get(rate_prefix + property_name.removeprefix(enabled_prefix), 0.01))
+            "fpp": float(
+                properties.get(rate_prefix + property_name.removeprefix(enabled_prefix), 0.01)
+            )
         }
         for property_name, property_value in properties.items()
         if property_name.startswith(enabled_prefix) and property_value.lower() == "true"
@@ -250,7 +261,10 @@ def _pyarrow_filesystem(table: Any) -> Any:
     from pyiceberg.io import load_file_io
 
     try:
-        io_properties = {str(key): str(property_value) for key, property_value in dict(table.io().properties()).items()}
+        io_properties = {
+            str(key): str(property_value)
+            for key, property_value in dict(table.io().properties()).items()
+        }
         io: Any = load_file_io(io_properties, table_location)
         scheme, _, bucket_and_path = table_location.partition("://")
         return io.fs_by_scheme(scheme, bucket_and_path.partition("/")[0])

@@ -23,7 +23,8 @@ from icekit.iceberg.metadata import schema_of, specs
 from icekit.rows.deletes.join import sample_sql
 from icekit.rows.deletes.ruled_out import ruled_out_error
 from icekit.rows.kernel.job import KernelFailed, WrittenPart, write_parts
-from icekit.rows.kernel.kernel import RuledOut, KernelSettings
+from icekit.rows.kernel.kernel_settings import KernelSettings
+from icekit.rows.kernel.refusals import RuledOut
 from icekit.rows.kernel.table_settings import KernelUnavailable
 from icekit.rows.proof.checked import SAMPLED_FILES, CheckedRows
 from icekit.rows.proof.fingerprint import MODULUS, Fingerprint, grouped_sums, hash_sums
@@ -70,7 +71,7 @@ class KernelGroup(Group):
     def written_print(self) -> Fingerprint:
         """The rows that the kernel wrote."""
         prints_of_parts = [
-            Fingerprint(written_part.rows, written_part.value % MODULUS)
+            Fingerprint(written_part.live_rows, written_part.hash_sum % MODULUS)
             for written_part in self.written
         ]
         return sum(prints_of_parts, Fingerprint())
@@ -81,7 +82,7 @@ class KernelGroup(Group):
         prints_of_files = [
             Fingerprint(row_count, hash_sum % MODULUS)
             for written_part in self.written
-            for _, row_count, hash_sum in written_part.chosen
+            for _, row_count, hash_sum in written_part.sums_of_files
         ]
         return sum(prints_of_files, Fingerprint())
 
@@ -200,7 +201,9 @@ class KernelWork:
             return
         for group in self._accepted_groups():
             results_of_group = [next(results) for _ in group.parts]
-            group.written = [result for result in results_of_group if isinstance(result, WrittenPart)]
+            group.written = [
+                result for result in results_of_group if isinstance(result, WrittenPart)
+            ]
             refusals = [result for result in results_of_group if isinstance(result, str)]
             if refusals:
                 self._refuse(group, refusals[0])
@@ -208,7 +211,7 @@ class KernelWork:
             java_new_files: Any = self.rewrite.spark._jvm.java.util.HashSet()  # type: ignore[union-attr]
             for part_tasks, result in zip(group.parts, group.written, strict=True):
                 java_new_files.addAll(
-                    self.java.added(part_tasks.get(0), result.files, self.rewrite.order_id)
+                    self.java.added(part_tasks.get(0), result.new_files_json, self.rewrite.order_id)
                 )
             group.group.setOutputFiles(java_new_files)
 
@@ -233,7 +236,7 @@ class KernelWork:
         """Leave a group to Spark, and remove what the kernel has written of it."""
         group.refusal = refusal
         for written_part in group.written:
-            for new_path in written_part.paths:
+            for new_path in written_part.new_paths:
                 with contextlib.suppress(Exception):
                     self.rewrite.table.io().deleteFile(new_path)
         group.group.setOutputFiles(self.rewrite.spark._jvm.java.util.HashSet())  # type: ignore[union-attr]
@@ -392,7 +395,9 @@ class KernelWork:
             new_files.addAll(group.group.addedFiles())
             for part_tasks, written_part in zip(group.parts, group.written, strict=True):
                 partition_values = json.loads(str(self.java.transformed(part_tasks.get(0))))
-                groups_by_path.update(dict.fromkeys(written_part.paths, (group, partition_values)))
+                groups_by_path.update(
+                    dict.fromkeys(written_part.new_paths, (group, partition_values))
+                )
         sums_by_group: dict[KernelGroup, Counter[str]] = {group: Counter() for group in groups}
         if not groups_by_path:
             return sums_by_group

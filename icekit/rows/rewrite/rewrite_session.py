@@ -16,7 +16,7 @@ from icekit.iceberg.definition import SortField
 from icekit.iceberg.metadata import schema_of, sort_order
 from icekit.rows.deletes.key_table import KeyTable
 from icekit.rows.deletes.keys import DeleteKeys
-from icekit.rows.kernel.kernel import KernelSettings
+from icekit.rows.kernel.kernel_settings import KernelSettings
 from icekit.rows.kernel.table_settings import KernelUnavailable, writer_settings
 from icekit.rows.proof.position_deletes import PositionDeletes
 from icekit.rows.proof.readers import most_delete_records
