@@ -30,10 +30,11 @@ _MOST_PARTITIONS = 8
 def positions_by_kernel(
     spark: SparkSession, inputs: ConversionInputs, meanwhile: Callable[[], None]
 ) -> dict[int, BitMap64]:
-    """The deleted positions per data file, by its place in ``inputs.data_files``; ``meanwhile`` is other
-    work that has a core of its own.
+    """The deleted positions per data file, by its place in ``inputs.data_files``; ``meanwhile`` is
+    other work that has a core of its own.
 
-    Raises :class:`~icekit.rows.kernel.table_settings.KernelUnavailable` where Spark has to find them.
+    Raises :class:`~icekit.rows.kernel.table_settings.KernelUnavailable` where Spark has to find
+    them.
     """
     _refuse_initial_defaults(inputs)
     key_types = {field_id: column.type_name for field_id, column in inputs.keys.columns.items()}

@@ -114,8 +114,8 @@ def remaining_deletes(
     """Roll up the equality deletes of the current table (named with its catalog); None for a table
     without snapshots.
 
-    ``partitions`` takes only the deletes of those partitions (None: all). ``max_sequence`` leaves out
-    deletes of later sequence numbers.
+    ``partitions`` takes only the deletes of those partitions (None: all). ``max_sequence`` leaves
+    out deletes of later sequence numbers.
     """
     table = guarded_table(spark, load_latest_table(spark, table_name))
     # First: the manifest list of an encrypted table cannot be read here.
@@ -157,8 +157,8 @@ def find_inputs(
     snapshot_deletes: SnapshotDeletes | None,
     data_slice: tuple[int, int] = (0, 1),
 ) -> ConversionInputs | None:
-    """List the equality deletes that :func:`remaining_deletes` rolled up, and the data files they apply to;
-    None if there are none.
+    """List the equality deletes that :func:`remaining_deletes` rolled up, and the data files they
+    apply to; None if there are none.
 
     ``data_slice`` takes a part of the data files, (2, 5) the third of five. Raises
     :class:`~icekit.common.errors.ConversionRefused` for keys that cannot be converted.
@@ -224,8 +224,9 @@ def _check_listed(
         expected_data_files = sum(scope.data_files for scope in snapshot_deletes.scopes)
     if (len(delete_files), len(data_files)) != (expected_delete_files, expected_data_files):
         raise ConversionRefused(
-            f"Counted {count(expected_delete_files, 'equality delete file')} for {count(expected_data_files, 'data file')}, "
-            f"but listed {len(delete_files):,} for {len(data_files):,}. Nothing was changed; run it again."
+            f"Counted {count(expected_delete_files, 'equality delete file')} for "
+            f"{count(expected_data_files, 'data file')}, but listed {len(delete_files):,} for "
+            f"{len(data_files):,}. Nothing was changed; run it again."
         )
 
 
@@ -253,7 +254,7 @@ def _check_partitions(specs_by_id: Mapping[int, PartitionSpec], spec_ids: Collec
     )
     if dropped_fields:
         raise ConversionRefused(
-            f"The source column of partition field {', '.join(map(identifier, dropped_fields))} was "
-            "dropped, and Iceberg can no longer write delete files for such partitions. Run "
+            f"The source column of partition field {', '.join(map(identifier, dropped_fields))} "
+            "was dropped, and Iceberg can no longer write delete files for such partitions. Run "
             "icekit compact, which then rewrites the whole table."
         )

@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 def deleted_positions(
     spark: SparkSession, key_view: KeyView, inputs: ConversionInputs, meanwhile: Callable[[], None]
 ) -> dict[int, BitMap64]:
-    """The deleted positions per data file, by its place in ``inputs.data_files``; ``key_view`` is the key view
-    of ``inputs``, by which Spark finds them where the kernel cannot. ``meanwhile`` is Spark's work
-    while the kernel finds them.
+    """The deleted positions per data file, by its place in ``inputs.data_files``; ``key_view`` is
+    the key view of ``inputs``, by which Spark finds them where the kernel cannot. ``meanwhile`` is
+    Spark's work while the kernel finds them.
     """
     with contextlib.suppress(KernelUnavailable):
         return positions_by_kernel(spark, inputs, meanwhile)
@@ -112,8 +112,8 @@ def merge_earlier_positions(
         read_count = len(earlier_positions.get(numbers_by_path[data_path], ()))
         if read_count < expected_count:
             raise ConversionRefused(
-                f"Only {read_count} of {expected_count} positions deleted earlier could be read for "
-                f"{data_path}. Nothing was changed; run it again."
+                f"Only {read_count} of {expected_count} positions deleted earlier could be read "
+                f"for {data_path}. Nothing was changed; run it again."
             )
     for file_number, file_positions in earlier_positions.items():
         # Not in place: the positions found are compared with these before the commit.
@@ -131,8 +131,8 @@ def _is_vector(delete_file: Any) -> bool:
 def _earlier_positions_of_tasks(
     spark: SparkSession, numbers_by_path: Mapping[str, int], inputs: ConversionInputs
 ) -> dict[int, BitMap64]:
-    """The positions that the listing's tasks delete in some data files, which have ``numbers_by_path`` by
-    their paths; by these numbers.
+    """The positions that the listing's tasks delete in some data files, which have
+    ``numbers_by_path`` by their paths; by these numbers.
     """
     staging = Staging(spark, inputs.snapshot_deletes.table)
     paths_and_blobs = list(
@@ -157,8 +157,9 @@ def _earlier_positions(
     inputs: ConversionInputs,
     position_count: int,
 ) -> dict[int, BitMap64]:
-    """The same of the whole snapshot, by one query that is spread as for so many ``position_count``: of
-    the delete files that are each data file's own, and of those that several data files share.
+    """The same of the whole snapshot, by one query that is spread as for so many
+    ``position_count``: of the delete files that are each data file's own, and of those that several
+    data files share.
     """
     paths_with_vector = {
         data_path
@@ -182,12 +183,14 @@ def _earlier_positions(
         raise ConversionRefused(
             "Iceberg cannot read the positions that are deleted already, which the new deletion "
             "vectors must hold, because a partition field has the name of a column of its table "
-            f"position_deletes ({', '.join(field_names)}). Run icekit compact, which applies all deletes."
+            f"position_deletes ({', '.join(field_names)}). Run icekit compact, which applies all "
+            "deletes."
         )
     if field_names := fields_hiding_positions(inputs.snapshot_deletes.specs.values()):
         raise ConversionRefused(
             "The new deletion vectors must hold the positions that are deleted already, but "
-            f"{hidden_positions_reason(field_names)}. Run icekit compact, which applies all deletes."
+            f"{hidden_positions_reason(field_names)}. Run icekit compact, which applies all "
+            "deletes."
         )
     position_rows = metadata_table(
         spark, table_name, "position_deletes", inputs.snapshot_deletes.snapshot_id
@@ -221,13 +224,16 @@ def _check_shared_deletes(
     expected_count = sum(rows_by_shared_path.values())
     if row_count != expected_count:
         raise ConversionRefused(
-            f"Only {row_count:,} of {expected_count:,} rows of {count(len(rows_by_shared_path), 'position delete file')} "
+            f"Only {row_count:,} of {expected_count:,} rows of "
+            f"{count(len(rows_by_shared_path), 'position delete file')} "
             "could be read. Nothing was changed; run it again."
         )
 
 
 def positions_by_file(word_table: pa.Table) -> dict[int, BitMap64]:
-    """The positions of each data file from the rows of :func:`~icekit.rows.deletes.join.position_words`."""
+    """The positions of each data file from the rows of
+    :func:`~icekit.rows.deletes.join.position_words`.
+    """
     import numpy as np
 
     file_numbers = word_table.column("f").to_numpy()
@@ -475,9 +481,9 @@ class _Conversion:
             inputs.snapshot_deletes.scopes, sequence_numbers, inputs.data_slice[1]
         ):
             raise CommitConflict(
-                f"another commit added {count(len(uncovered_paths), 'data file')} to which the equality "
-                "deletes apply while they were converted (a compaction may keep an old sequence "
-                f"number): {uncovered_paths[0]}"
+                f"another commit added {count(len(uncovered_paths), 'data file')} to which the "
+                "equality deletes apply while they were converted (a compaction may keep an old "
+                f"sequence number): {uncovered_paths[0]}"
             )
 
     def _commit_slice(self, inputs: ConversionInputs) -> None:
@@ -514,9 +520,9 @@ def _check_listed_once(inputs: ConversionInputs, file_numbers: Iterable[int]) ->
     data_paths = [inputs.data_files[file_number].path for file_number in file_numbers]
     if repeated_paths := inputs.snapshot_deletes.listing.repeated_paths(data_paths):
         raise ConversionRefused(
-            f"{count_with_verb(len(repeated_paths), 'data file', 'is', 'are')} in the table more than once "
-            f"(appended twice), and a position delete would apply to every copy: {repeated_paths[0]}. "
-            "Rewrite them first (rewrite_data_files with rewrite-all)."
+            f"{count_with_verb(len(repeated_paths), 'data file', 'is', 'are')} in the table more "
+            "than once (appended twice), and a position delete would apply to every copy: "
+            f"{repeated_paths[0]}. Rewrite them first (rewrite_data_files with rewrite-all)."
         )
 
 

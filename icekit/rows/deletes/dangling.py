@@ -29,7 +29,8 @@ def drop_dangling(
     branch: str | None = None,
     stop: Stop | None = None,
 ) -> int:
-    """Drop the delete files that apply to no data file; returns how many; ``table_name`` has its catalog.
+    """Drop the delete files that apply to no data file; returns how many; ``table_name`` has its
+    catalog.
 
     Only the commit of an unchanged table is accepted: another writer may have added a data file to
     which an old delete applies. Raises the error of the commit then, and the errors of

@@ -37,8 +37,8 @@ POSITION_ID = 2_147_483_545
 def positions_of_words(
     word_numbers: npt.NDArray[np.int64], word_bits: npt.NDArray[np.int64]
 ) -> BitMap64:
-    """The deleted positions of a data file from words of 64 bits, each given once: ``word_numbers`` are
-    the word numbers, ``word_bits`` their bits.
+    """The deleted positions of a data file from words of 64 bits, each given once: ``word_numbers``
+    are the word numbers, ``word_bits`` their bits.
     """
     import numpy as np
 

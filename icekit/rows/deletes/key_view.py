@@ -49,7 +49,8 @@ class KeyView:
     valid until ``stack`` ends; writes nothing.
 
     Columns are named after their field ids. Beside them are :data:`FILE` (a data file's place in
-    the listing), :data:`SEQUENCE` (:func:`~icekit.rows.deletes.ruled_out.delete_order`) and :data:`PART`.
+    the listing), :data:`SEQUENCE` (:func:`~icekit.rows.deletes.ruled_out.delete_order`) and
+    :data:`PART`.
     """
 
     def __init__(

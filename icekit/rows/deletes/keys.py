@@ -146,15 +146,16 @@ def _check_key_type(column_sql: str, key_type: object) -> None:
         )
     if key_type in {"float", "double"}:
         raise ConversionRefused(
-            f"Key column {column_sql} is a {key_type}: floating-point numbers cannot be keys (NaN and -0.0 "
-            "equal different values in different engines, and Iceberg's specification forbids "
-            "them). Give the writer another key, and compact the table to remove these deletes."
+            f"Key column {column_sql} is a {key_type}: floating-point numbers cannot be keys (NaN "
+            "and -0.0 equal different values in different engines, and Iceberg's specification "
+            "forbids them). Give the writer another key, and compact the table to remove these "
+            "deletes."
         )
     # The types of keys are the same for every engine.
     if not Engine().can(Ability.MATCH, key_type):
         raise ConversionRefused(
-            f"Key column {column_sql} is a {key_type}, which Spark cannot read or compare. Convert these "
-            "deletes with an engine that can."
+            f"Key column {column_sql} is a {key_type}, which Spark cannot read or compare. "
+            "Convert these deletes with an engine that can."
         )
 
 

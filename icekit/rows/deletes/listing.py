@@ -136,9 +136,9 @@ class DeleteListing:
     ) -> list[str]:
         """The data files with some scopes' deletes that the earlier slices have not seen.
 
-        ``sequence_numbers`` has, for each earlier slice, the sequence number of the snapshot that it was
-        listed at. A rewrite may give its files the sequence number that the rewrite started from,
-        so that deletes older than the files apply to them.
+        ``sequence_numbers`` has, for each earlier slice, the sequence number of the snapshot that
+        it was listed at. A rewrite may give its files the sequence number that the rewrite started
+        from, so that deletes older than the files apply to them.
         """
         return list(
             json.loads(

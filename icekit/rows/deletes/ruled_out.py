@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 # only newer deletes have a higher order.
 _INDEX_BITS = 32
 _LAST = (1 << _INDEX_BITS) - 1
-# All that the error that ends a join says, around the data file. The number is this process's own, so
-# that no other raise_error says it.
+# All that the error that ends a join says, around the data file. The number is this process's own,
+# so that no other raise_error says it.
 _FAILURE = f"icekit: ruled out for a file ({token_hex(8)})"
 
 #: The columns of :func:`ruled_out_deletes`: a data file's number, and the ruled-out deletes of its
@@ -48,11 +48,11 @@ def delete_order(sequence_number: int, file_index: int = _LAST) -> int:
 
 
 def checked_match_sql(match_sql: str, order_sql: str, bits_sql: str, file_sql: str) -> str:
-    """SQL for ``match_sql``, which tells whether a delete matches a row; fails if the delete is ruled
-    out for the row's ``file_sql``.
+    """SQL for ``match_sql``, which tells whether a delete matches a row; fails if the delete is
+    ruled out for the row's ``file_sql``.
 
-    ``order_sql`` is the delete's, and ``bits_sql`` has a bit for each place that is ruled out (null: none
-    is).
+    ``order_sql`` is the delete's, and ``bits_sql`` has a bit for each place that is ruled out
+    (null: none is).
     """
     bit_sql = f"({order_sql} & {_LAST}L)"
     word_sql = f"get({bits_sql}, CAST({bit_sql} DIV 64 AS int))"
@@ -101,7 +101,8 @@ def ruled_out_deletes(
     """The deletes that are ruled out for some of the listed data files, by :data:`FILE`, the file's
     place in ``data_files``; None if there are none.
 
-    ``scan_tasks`` are those of the scan that are of interest (None: all). ``delete_files`` of one partition, and global ones, follow one another in the order of their places.
+    ``scan_tasks`` are those of the scan that are of interest (None: all). ``delete_files`` of one
+    partition, and global ones, follow one another in the order of their places.
     """
     java = java_object(spark, table, "RuledOut", table)
     java_rows = java.ofScan(

@@ -1,4 +1,5 @@
-"""What DuckDB reads and gives back: settings, rows as a source, and values that it leaves as they are.
+"""What DuckDB reads and gives back: settings, rows as a source, and values that it leaves as they
+are.
 
 Executors get the source of this module from the driver, so it imports nothing of icekit.
 """
@@ -61,8 +62,8 @@ def storage_type_of(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def to_duckdb(column: pa.Array) -> pa.Array:
-    """A column without an extension type, in a type whose values DuckDB leaves as they are, and orders as Iceberg does, but for
-    floating-point numbers.
+    """A column without an extension type, in a type whose values DuckDB leaves as they are, and
+    orders as Iceberg does, but for floating-point numbers.
     """
     arrow_type = column.type
     if pa.types.is_float32(arrow_type) or pa.types.is_date32(arrow_type):

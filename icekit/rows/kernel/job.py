@@ -60,8 +60,8 @@ class KernelFailed(Exception):
 @frozen
 class WrittenPart:
     """What the kernel has written of a part: its new files as JSON, the rows that no delete by
-    position deletes, and the number and the sum of the hashes of those that live; by the number of a
-    chosen file, of its rows.
+    position deletes, and the number and the sum of the hashes of those that live; by the number of
+    a chosen file, of its rows.
     """
 
     new_files_json: str
@@ -79,9 +79,9 @@ def write_parts(
     meanwhile: Callable[[], None],
     size_bytes: int,
 ) -> Sequence[WrittenPart | str]:
-    """Write parts, which are JSON (:class:`~icekit.rows.kernel.part.Part`), some in each task; for a part
-    that the kernel refuses, the reason. ``meanwhile`` is other work that has a core of its own until
-    it ends. The old files of all parts have ``size_bytes``.
+    """Write parts, which are JSON (:class:`~icekit.rows.kernel.part.Part`), some in each task; for
+    a part that the kernel refuses, the reason. ``meanwhile`` is other work that has a core of its
+    own until it ends. The old files of all parts have ``size_bytes``.
 
     Raises :class:`~icekit.rows.kernel.refusals.RuledOut`, and :class:`KernelFailed`.
     """
@@ -118,8 +118,8 @@ def deleted_positions(
     """The positions that equality deletes delete in each part: bitmaps by the number of a data
     file. ``meanwhile`` is other work that has a core of its own until it ends.
 
-    Raises :class:`~icekit.rows.kernel.table_settings.KernelUnavailable` for files that the kernel refuses,
-    :class:`~icekit.rows.kernel.refusals.RuledOut`, and :class:`KernelFailed`.
+    Raises :class:`~icekit.rows.kernel.table_settings.KernelUnavailable` for files that the kernel
+    refuses, :class:`~icekit.rows.kernel.refusals.RuledOut`, and :class:`KernelFailed`.
     """
     bitmaps_of_parts = []
     part_task = _part_task(kernel.deleted_rows, settings)

@@ -1,5 +1,5 @@
-"""Resolve a part in a Python worker of a Spark task: rows that no delete deletes go to new files, or
-the rows that equality deletes delete are only told.
+"""Resolve a part in a Python worker of a Spark task: rows that no delete deletes go to new files,
+or the rows that equality deletes delete are only told.
 
 Rows stay in Arrow from the old files to the new ones, unless they are sorted. Executors get the
 source of this module and of those that it imports from the driver, and have nothing else of icekit.
@@ -67,8 +67,8 @@ def resolve(part_json: str, settings: KernelSettings, spill_folder: str, attempt
 
 
 def deleted_rows(part_json: str, settings: KernelSettings, spill_folder: str, attempt: str) -> str:
-    """The positions of the rows that equality deletes delete in a part's data files; returns as JSON
-    a bitmap of each file that has some, by its number. Nothing is written.
+    """The positions of the rows that equality deletes delete in a part's data files; returns as
+    JSON a bitmap of each file that has some, by its number. Nothing is written.
     """
     import numpy as np
     from pyroaring import BitMap64
@@ -90,8 +90,8 @@ def deleted_rows(part_json: str, settings: KernelSettings, spill_folder: str, at
 def _write(
     old_files: OldFiles, new_files: NewFiles, is_live: Any, spill_folder: str
 ) -> tuple[RowSums, Mapping[int, RowSums]]:
-    """Write the rows that live (``is_live`` is None if all do); returns the sums of all of them, and
-    of those of each file whose rows are added up by themselves.
+    """Write the rows that live (``is_live`` is None if all do); returns the sums of all of them,
+    and of those of each file whose rows are added up by themselves.
     """
     import duckdb
 

@@ -92,7 +92,7 @@ def rows_deleted_by_keys(old_files: OldFiles, spill_folder: str) -> Iterator[Any
 def _deleted_by_key(
     old_files: OldFiles, equality_deletes: EqualityDeletes, spill_folder: str
 ) -> Iterator[tuple[Any, Any]]:
-    """The numbers of the rows that have a newer delete of their key, and the order of the newest."""
+    """The numbers of the rows with a newer delete of their key, and the order of the newest."""
     import duckdb
 
     field_ids = equality_deletes.field_ids
@@ -113,8 +113,8 @@ def _deleted_by_key(
         connection.register("data", row_keys.reader)
         dead_rows = connection.sql(
             f"SELECT d.row, n.newest FROM data d "
-            f"JOIN (SELECT {keys_sql}, max(file_order) AS newest FROM deletes GROUP BY {keys_sql}) n "
-            f"ON {same_key_sql} WHERE n.newest > d.file_order"
+            f"JOIN (SELECT {keys_sql}, max(file_order) AS newest FROM deletes GROUP BY "
+            f"{keys_sql}) n ON {same_key_sql} WHERE n.newest > d.file_order"
         )
         try:
             for batch in dead_rows.to_arrow_reader(1_000_000):

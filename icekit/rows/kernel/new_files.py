@@ -22,8 +22,8 @@ _DICTIONARY_SHARE = 0.3
 
 
 class NewFiles:
-    """The new files of a part: rows are held until a row group is complete, and a file ends with its
-    share of the rows, or at the largest size.
+    """The new files of a part: rows are held until a row group is complete, and a file ends with
+    its share of the rows, or at the largest size.
     """
 
     def __init__(self, old_files: OldFiles) -> None:

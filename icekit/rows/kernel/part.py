@@ -40,8 +40,8 @@ class EqualityDeletes:
 
 @dataclass(frozen=True)
 class Part:
-    """Old files of one partition, the deletes that apply to them, and the paths of as many new files
-    as they may become at most, of which ``expected_files`` are expected.
+    """Old files of one partition, the deletes that apply to them, and the paths of as many new
+    files as they may become at most, of which ``expected_files`` are expected.
 
     ``position_deletes`` are files with the numbers of the data files that they apply to, and
     ``vectors`` deletion vectors: the number of a data file, the path, offset and length.

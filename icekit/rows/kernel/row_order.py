@@ -1,7 +1,7 @@
 """Sort rows in a Python worker of a Spark task, by DuckDB, which spills what exceeds its memory.
 
-Executors get the source of this module and of :mod:`icekit.rows.kernel.duckdb_io` from the driver, so it
-imports nothing else of icekit.
+Executors get the source of this module and of :mod:`icekit.rows.kernel.duckdb_io` from the driver,
+so it imports nothing else of icekit.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ def missing_packages() -> list[str]:
 def reader_settings(
     spark: SparkSession, table: Any, key_types: Mapping[int, str]
 ) -> KernelSettings:
-    """How the kernel reads keys in files of a table (an object of Iceberg's API), by their field ids
-    and types; it writes nothing by it.
+    """How the kernel reads keys in files of a table (an object of Iceberg's API), by their field
+    ids and types; it writes nothing by it.
 
     Raises :class:`KernelUnavailable`.
     """
@@ -84,9 +84,9 @@ def writer_settings(
     key_types: Mapping[int, str],
     order: Sequence[SortField] | None,
 ) -> KernelSettings:
-    """How the kernel writes new files of a table (an object of Iceberg's API); ``key_types`` are the
-    field ids and types of equality deletes, ``order`` is how rows are sorted, None if they stay in
-    the order of their files.
+    """How the kernel writes new files of a table (an object of Iceberg's API); ``key_types`` are
+    the field ids and types of equality deletes, ``order`` is how rows are sorted, None if they stay
+    in the order of their files.
 
     Raises :class:`KernelUnavailable`.
     """

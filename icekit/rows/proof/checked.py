@@ -63,8 +63,8 @@ class RowsDiffer(IcekitError):
     ) -> RowsDiffer:
         """As :meth:`of`, with the likely cause, as a sentence."""
         return cls(
-            f"The check before the commit failed, so these {file_kind} were not committed: {difference}. "
-            f"{cause_sentence} {outcome}"
+            f"The check before the commit failed, so these {file_kind} were not committed: "
+            f"{difference}. {cause_sentence} {outcome}"
         )
 
 
@@ -73,13 +73,13 @@ class Checked:
     """What was compared before a commit, as its summary keeps it.
 
     ``resolved`` counts the equality deletes. ``sampled`` are the rows that a plain join looked up,
-    of one key in ``one_in`` of each key set (:data:`SAMPLED_KEYS`, or 1 where keys are few),
-    in about one partition of ``one_partition_in``, by their rows (1: in all). ``files`` are the data
+    of one key in ``one_in`` of each key set (:data:`SAMPLED_KEYS`, or 1 where keys are few), in
+    about one partition of ``one_partition_in``, by their rows (1: in all). ``files`` are the data
     files that Iceberg's own reader read for the check, ``of_files`` the live rows in these.
 
-    Where that reader misreads the deletes (keys inside structs, fixed ones), ``unread_live`` are the
-    rows of a few files that live, and ``shown_with_columns`` and ``shown_without`` are those that
-    it gave before the commit to a query of all columns, and of none.
+    Where that reader misreads the deletes (keys inside structs, fixed ones), ``unread_live`` are
+    the rows of a few files that live, and ``shown_with_columns`` and ``shown_without`` are those
+    that it gave before the commit to a query of all columns, and of none.
     """
 
     resolved: int = 0
@@ -147,8 +147,8 @@ class CheckedRows(Checked):
     join applied equality deletes, two samples with the old files.
 
     ``by_reader`` are the rows to whose files Iceberg's own reader applied the equality deletes.
-    ``read`` counts the rows read for the check. ``misplaced`` are rows that were in files of another
-    partition than theirs, at least.
+    ``read`` counts the rows read for the check. ``misplaced`` are rows that were in files of
+    another partition than theirs, at least.
     """
 
     rows: int = 0
@@ -173,9 +173,10 @@ class CheckedRows(Checked):
             return self._comparison_text
         misplaced_text = count_with_verb(self.misplaced, "row", "was", "were")
         return (
-            f"{self._comparison_text}; {misplaced_text} in files of another partition than the transform gives: the "
-            "writer computed it differently (another hash of a bucket, for example), and queries "
-            "with a filter on the partition's columns missed such rows until this rewrite"
+            f"{self._comparison_text}; {misplaced_text} in files of another partition than the "
+            "transform gives: the writer computed it differently (another hash of a bucket, for "
+            "example), and queries with a filter on the partition's columns missed such rows "
+            "until this rewrite"
         )
 
     @property
@@ -193,14 +194,17 @@ class CheckedRows(Checked):
                 if self.files
                 else ""
             )
-            return f"{read_back_text}: the same as were read from the old files{reader_text}{sample_text}"
+            return (
+                f"{read_back_text}: the same as were read from the old files"
+                f"{reader_text}{sample_text}"
+            )
         clauses = [read_back_text]
         keys_text = self.looked_up_keys_text
         files_text = f", and {read_twice_text} by Iceberg's own reader" if self.files else ""
         if self.sampled:
             clauses.append(
-                f"equality deletes checked on {count(self.sampled, 'row')} ({keys_text}) by a plain "
-                f"join{files_text}: all equal"
+                f"equality deletes checked on {count(self.sampled, 'row')} ({keys_text}) by a "
+                f"plain join{files_text}: all equal"
             )
         else:
             clauses.append("there was no row to check equality deletes on")

@@ -366,8 +366,8 @@ def _proof_from_summary(snapshot_id: int, commit: Json) -> CommitProof | None:
     if COMPARED_POSITIONS_TAG in summary:
         files_text = count(int(summary.get("added-delete-files") or 0), "new delete file")
         statement = (
-            f"{files_text}: of each data file, the rows that are deleted by position were read before "
-            "the commit, from the old and from the new delete files: the same"
+            f"{files_text}: of each data file, the rows that are deleted by position were read "
+            "before the commit, from the old and from the new delete files: the same"
         )
         return replace(empty_proof, statement=statement)
     if CHECKED_POSITIONS_TAG not in summary:
@@ -401,8 +401,8 @@ def _proof_by_scan(lake: Lake, table: Identifier, commit: Json) -> CommitProof |
     if needed_count or not dropped_count:
         return None
     statement = (
-        f"dropped {count(dropped_count, 'delete file')}; a scan of the table before it gives none of them "
-        "to a data file"
+        f"dropped {count(dropped_count, 'delete file')}; a scan of the table before it gives none "
+        "of them to a data file"
     )
     return CommitProof(commit["snapshot-id"], statement=statement, mode=SCANNED)
 

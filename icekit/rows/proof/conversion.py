@@ -174,7 +174,8 @@ class PositionCheck:
             self._check_content()
             if wrong_path := self.java.wrong(self.inputs.is_last):
                 raise _differ(
-                    f"the commit would not remove the right delete files, of which one is {wrong_path}"
+                    "the commit would not remove the right delete files, of which one is "
+                    f"{wrong_path}"
                 )
             check_files = partial(self._check_files, self._check_plan())
             files_future = pool.submit(with_thread_context(self.spark, check_files))
@@ -213,9 +214,11 @@ class PositionCheck:
             earlier_positions = new_deletes.earlier_positions.get(file_number, BitMap64())
             if written_positions != new_positions | earlier_positions:
                 raise _differ(
-                    f"the positions for {data_file.path} are not those found and those deleted before"
+                    f"the positions for {data_file.path} are not those found and those deleted "
+                    "before"
                 )
-            # What a rewrite reads is counted again: the metadata may name fewer rows than there are.
+            # What a rewrite reads is counted again: the metadata may name fewer rows than there
+            # are.
             is_counted_again = self.inputs.snapshot_deletes.listing.tasks is not None
             if (
                 last_position := written_positions.max()
@@ -227,8 +230,8 @@ class PositionCheck:
             content_text = contents_by_index.get(file_index, "no")
             if content_text != f"{_positions_sum_text(written_positions)} {data_file.path}":
                 raise _differ(
-                    f"Iceberg reads {content_text.split()[0]} deleted positions of {data_file.path}, but not "
-                    f"the {len(written_positions):,} that were found"
+                    f"Iceberg reads {content_text.split()[0]} deleted positions of "
+                    f"{data_file.path}, but not the {len(written_positions):,} that were found"
                 )
 
     def _read_by_iceberg(self) -> Mapping[int, str]:
@@ -305,8 +308,8 @@ class PositionCheck:
                 _positions_sum_text(new_deletes.earlier_positions.get(file_number, BitMap64())),
             }:
                 raise _differ(
-                    f"the positions read as deleted before in {inputs.data_files[file_number].path} are not "
-                    "those that Iceberg applies"
+                    "the positions read as deleted before in "
+                    f"{inputs.data_files[file_number].path} are not those that Iceberg applies"
                 )
         return plan.get("chosen")
 
@@ -401,7 +404,8 @@ class PositionCheck:
                 file_positions - self.new_deletes.found_positions.get(file_number, BitMap64())
             ):
                 raise _differ(
-                    f"in {self.inputs.data_files[file_number].path} {count(missing_count, 'deleted row')} would stay"
+                    f"in {self.inputs.data_files[file_number].path} "
+                    f"{count(missing_count, 'deleted row')} would stay"
                 )
 
     def _check_no_more(self, joined_positions: Positions) -> None:
@@ -409,7 +413,8 @@ class PositionCheck:
         for file_number, found_positions in self.new_deletes.found_positions.items():
             if len(joined_positions.get(file_number, ())) < len(found_positions):
                 raise _differ(
-                    f"in {self.inputs.data_files[file_number].path} rows without a delete would be deleted"
+                    f"in {self.inputs.data_files[file_number].path} rows without a delete would "
+                    "be deleted"
                 )
 
     def _sampled_positions(
@@ -435,8 +440,8 @@ class PositionCheck:
             if missing_count or undeleted_count:
                 raise _differ(
                     f"for one key in {SAMPLED_KEYS}, in {self.inputs.data_files[file_number].path} "
-                    f"{count(missing_count, 'deleted row')} would stay, and {count(undeleted_count, 'row')} without "
-                    "a delete would be deleted"
+                    f"{count(missing_count, 'deleted row')} would stay, and "
+                    f"{count(undeleted_count, 'row')} without a delete would be deleted"
                 )
         return sum(
             len(file_positions)
@@ -458,8 +463,8 @@ class PositionCheck:
         print_after = self._fingerprint(self.java.changed(sampled_tasks))
         if print_before != print_after:
             raise _differ(
-                f"from {count(len(sampled_tasks), 'data file')}, Iceberg reads {print_before} before "
-                f"the commit, and would read {print_after} after it"
+                f"from {count(len(sampled_tasks), 'data file')}, Iceberg reads {print_before} "
+                f"before the commit, and would read {print_after} after it"
             )
         return CheckedPositions(files=len(sampled_tasks), of_files=print_after.row_count)
 

@@ -156,8 +156,8 @@ def fingerprint_of(rows: DataFrame, hash_sql: str) -> Fingerprint:
 
 
 def hash_sums(hash_column: str, sum_name: str, filter_sql: str = "true") -> list[Column]:
-    """Aggregates that add up a column of hashes, for :meth:`Fingerprint.of_sums`; ``filter_sql`` takes
-    only some rows.
+    """Aggregates that add up a column of hashes, for :meth:`Fingerprint.of_sums`; ``filter_sql``
+    takes only some rows.
     """
     from pyspark.sql import functions as F
 
@@ -178,8 +178,8 @@ def hash_sums(hash_column: str, sum_name: str, filter_sql: str = "true") -> list
 def grouped_sums(rows: DataFrame, group_columns: Sequence[str], *sums: Column) -> DataFrame:
     """Aggregates of rows, :func:`hash_sums` ones among them, for each value of some columns.
 
-    An addition in Spark's ANSI mode makes an object, to see an overflow, which :func:`hash_sums` rules
-    out; in which mode it is made is decided as the query is put together.
+    An addition in Spark's ANSI mode makes an object, to see an overflow, which :func:`hash_sums`
+    rules out; in which mode it is made is decided as the query is put together.
     """
     with temporary_settings(rows.sparkSession, {"spark.sql.ansi.enabled": "false"}):
         return rows.groupBy(*group_columns).agg(*sums)
@@ -243,10 +243,8 @@ def _hash_arguments_sql(value_sql: str, spark_type: DataType, depth: int) -> Ite
             )
     elif isinstance(spark_type, T.ArrayType):
         yield f"if(isnull({value_sql}), NULL, size({value_sql}))"
-        yield (
-            f"transform({value_sql}, {item_name} -> "
-            f"xxhash64({', '.join(_hash_arguments_sql(item_name, spark_type.elementType, depth + 1))}))"
-        )
+        element_sql = _hash_arguments_sql(item_name, spark_type.elementType, depth + 1)
+        yield f"transform({value_sql}, {item_name} -> xxhash64({', '.join(element_sql)}))"
     elif isinstance(spark_type, T.MapType):
         entry_key_sql = _hash_arguments_sql(f"{item_name}.key", spark_type.keyType, depth + 1)
         entry_value_sql = _hash_arguments_sql(f"{item_name}.value", spark_type.valueType, depth + 1)
@@ -267,8 +265,8 @@ def _hash_arguments_sql(value_sql: str, spark_type: DataType, depth: int) -> Ite
         yield value_sql
     elif not isinstance(spark_type, T.NullType):
         raise ColumnUnhashed(
-            f"icekit cannot compare values of the type {spark_type.simpleString()}, so it cannot check "
-            "rows with such a column. --prove none rewrites them without a check."
+            f"icekit cannot compare values of the type {spark_type.simpleString()}, so it cannot "
+            "check rows with such a column. --prove none rewrites them without a check."
         )
 
 
@@ -279,11 +277,12 @@ _WIDER = {("long", "int"), ("double", "float")}
 def shared_columns(
     spark: SparkSession, before_schema: Json, after_schema: Json
 ) -> tuple[StructType, StructType, tuple[str, ...]]:
-    """The columns that two Iceberg schemas share, for :func:`icekit.rows.proof.fingerprint.row_hash`.
+    """The columns that two Iceberg schemas share, for
+    :func:`icekit.rows.proof.fingerprint.row_hash`.
 
-    Returns the columns named as in ``before_schema``, the same columns named as in ``after_schema``, ordered
-    by field id and with the wider of their two types, and the dotted names of columns that only
-    one of them has, which cannot be compared.
+    Returns the columns named as in ``before_schema``, the same columns named as in
+    ``after_schema``, ordered by field id and with the wider of their two types, and the dotted
+    names of columns that only one of them has, which cannot be compared.
     """
     left_out_names: list[str] = []
     old_type, new_type = _shared_types(before_schema, after_schema, "", left_out_names)

@@ -72,10 +72,10 @@ class PositionDeletes:
         """Check that a rewrite read every row of some scan tasks once, without those that position
         deletes delete.
 
-        ``rows_read`` are those that it read, before any equality delete took one; if they are unknown
-        (None), rows under position deletes are counted again. Where each delete names one file, and
-        the records add up, nothing is read.
-        Raises :class:`~icekit.common.errors.DeletesUnmatched` or
+        ``rows_read`` are those that it read, before any equality delete took one; if they are
+        unknown (None), rows under position deletes are counted again. Where each delete names one
+        file, and the records add up, nothing is read. Raises
+        :class:`~icekit.common.errors.DeletesUnmatched` or
         :class:`~icekit.rows.proof.checked.RowsDiffer`.
         """
         java = self.java
@@ -120,8 +120,9 @@ def changed_rows_as_disagreement(deletes: PositionDeletes | None) -> Iterator[No
         if changed_path is None:
             raise
         reason = (
-            f"{changed_path} has a deletion vector, and position deletes that readers ignore because of "
-            "it. Iceberg's own action would merge them, and so delete rows that readers show."
+            f"{changed_path} has a deletion vector, and position deletes that readers ignore "
+            "because of it. Iceberg's own action would merge them, and so delete rows that "
+            "readers show."
             if deletes and deletes.java.isVectorChanged()
             else f"After Iceberg's own rewrite of position deletes, readers would leave out other "
             f"rows of {changed_path} than now."
@@ -157,8 +158,8 @@ def _refuse_path_problem(path_problem: Any) -> None:
         else "may name no data file"
     )
     raise DeletesUnmatched(
-        f"{count(int(position_count), 'position delete')} in {delete_file} {problem_text}, so Spark does not apply "
-        f"{pronoun}, but other engines may. Nothing was committed. If these "
+        f"{count(int(position_count), 'position delete')} in {delete_file} {problem_text}, so "
+        f"Spark does not apply {pronoun}, but other engines may. Nothing was committed. If these "
         "rows should go, delete them again with Spark (with write.delete.mode = copy-on-write), "
         "and run this again; if they should stay, Iceberg's own rewrite_data_files keeps them."
     )

@@ -36,8 +36,8 @@ class Mismatch:
             counts_text = f"{self.before.row_count:,} before, {self.after.row_count:,} after"
             return f"{partition_name}: {count(abs(gained_rows), 'row')} {problem} ({counts_text})"
         return (
-            f"{partition_name}: the same number of rows ({self.before.row_count:,}), but different rows (or "
-            "row lineage)"
+            f"{partition_name}: the same number of rows ({self.before.row_count:,}), but "
+            "different rows (or row lineage)"
         )
 
 
@@ -100,7 +100,8 @@ class CommitProof:
                 *left_out_lines,
             ]
         lines = [
-            f"{commit_text}: ROWS CHANGED in {count(len(self.mismatches), 'partition')}; compared {scope_text}",
+            f"{commit_text}: ROWS CHANGED in {count(len(self.mismatches), 'partition')}; compared "
+            f"{scope_text}",
             *left_out_lines,
             *(f"  {mismatch}" for mismatch in self.mismatches[:_NAMED]),
         ]
@@ -219,7 +220,8 @@ class Proof:
             "every row."
         )
         return [
-            f"{headline} in {commits_text}, {comparison_text}; the checks read {count(self.rows_read, 'row')}{time_text}",
+            f"{headline} in {commits_text}, {comparison_text}; the checks read "
+            f"{count(self.rows_read, 'row')}{time_text}",
             *([sample_line] if self.is_sampled else []),
             *(line for commit in self.commits for line in commit.lines()),
             *maintenance_lines,

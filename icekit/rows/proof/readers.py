@@ -87,9 +87,9 @@ def disagreement_text(file_count: int, rows_with_columns: int, rows_without: int
     """What is said where the two answers of :func:`shown_counts` differ."""
     return (
         f"Of {count(file_count, 'data file')} under equality deletes, Iceberg's own reader gives "
-        f"{count(rows_with_columns, 'row')} to a query of all columns, and {rows_without:,} to a query of "
-        "none, so it cannot tell which rows are deleted. Nothing was committed. Run `icekit "
-        "convert`, which finds the deleted rows by a join, and then compact."
+        f"{count(rows_with_columns, 'row')} to a query of all columns, and {rows_without:,} to a "
+        "query of none, so it cannot tell which rows are deleted. Nothing was committed. Run "
+        "`icekit convert`, which finds the deleted rows by a join, and then compact."
     )
 
 
@@ -162,8 +162,9 @@ def with_resolved_snapshots(reader: Reader, snapshot_ids: Sequence[int]) -> Iter
                 resolved_by_id[side_id] = resolved_side
             elif misread_titles:
                 unreadable_reasons[side_id] = (
-                    f"snapshot {side_id} has equality deletes by {', '.join(misread_titles.values())}, which "
-                    f"Iceberg's own reader misreads, and {unreadable_reason}"
+                    f"snapshot {side_id} has equality deletes by "
+                    f"{', '.join(misread_titles.values())}, which Iceberg's own reader misreads, "
+                    f"and {unreadable_reason}"
                 )
         yield replace(reader, resolved_by_id=resolved_by_id, unreadable_reasons=unreadable_reasons)
 

@@ -90,7 +90,8 @@ def _differing_values(
     """Two values of rows that are equal in other columns, in one query."""
     from pyspark.sql import functions as F
 
-    text_sql = f"coalesce(left({_text_sql(identifier(field.name), field.dataType)}, {_LONGEST_VALUE}), 'null')"
+    value_sql = _text_sql(identifier(field.name), field.dataType)
+    text_sql = f"coalesce(left({value_sql}, {_LONGEST_VALUE}), 'null')"
     counted_sides = [
         rows.selectExpr(
             f"{_hash_sql(equal_fields)} AS rest",

@@ -256,13 +256,15 @@ class Group:
         unsorted_print: Fingerprint | None,
         print_of_chosen: Fingerprint,
     ) -> CheckedRows:
-        """Compare the new files, read back, with what was to be written; ``print_of_chosen`` is what Iceberg's
-        own reader reads from the chosen old files, ``checked_positions`` what was checked of the deletes.
+        """Compare the new files, read back, with what was to be written; ``print_of_chosen`` is
+        what Iceberg's own reader reads from the chosen old files, ``checked_positions`` what was
+        checked of the deletes.
         """
         written_print = Fingerprint.of_sums(sums_written, "all")
         if unsorted_print not in {None, written_print}:
             raise difference_error(
-                f"{unsorted_print} were read from the old files, but {written_print} came out of the sort"
+                f"{unsorted_print} were read from the old files, but {written_print} came out of "
+                "the sort"
             )
         print_of_new = Fingerprint()
         # No file is written if no row lives.
@@ -282,8 +284,8 @@ class Group:
             print_of_written := Fingerprint.of_sums(sums_written, "chosen")
         ):
             raise difference_error(
-                f"from {count(chosen_files, 'old file')}, Iceberg's own reader reads {print_of_chosen}, but "
-                f"this rewrite wrote {print_of_written}"
+                f"from {count(chosen_files, 'old file')}, Iceberg's own reader reads "
+                f"{print_of_chosen}, but this rewrite wrote {print_of_written}"
             )
         sorted_count = unsorted_print.row_count if unsorted_print else 0
         return CheckedRows(
@@ -335,8 +337,8 @@ def changed_values_error(group: Group, row_count: int) -> RowsDiffer:
 
 def _observed_sums(observation: Observation) -> Mapping[str, Any]:
     """The sums of an observed query that has ended; none, each taken for 0, if Spark left the
-    observed part out because no row could come there. Spark's own call would wait forever if it lost
-    them.
+    observed part out because no row could come there. Spark's own call would wait forever if it
+    lost them.
     """
     try:
         return run_within(_OBSERVED_SECONDS, lambda: observation.get)

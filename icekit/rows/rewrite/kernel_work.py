@@ -52,8 +52,8 @@ class KernelGroup(Group):
         self.is_looked_up = True
         #: About one group in so many is, by their rows.
         self.one_group_in = 1
-        # Files of which the outcome says what Iceberg's own reader shows of them: its answer depends
-        # on the query, so that nothing is compared with it.
+        # Files of which the outcome says what Iceberg's own reader shows of them: its answer
+        # depends on the query, so that nothing is compared with it.
         self.misread = self._sampled_tasks(0)
         if self.keys and rewrite.check:
             sampled_tasks = self._sampled_tasks(SAMPLED_FILES)
@@ -88,11 +88,11 @@ class KernelGroup(Group):
 
     @property
     def is_whole(self) -> bool:
-        """Whether one task writes the group: equality deletes apply to it, or its rows are sorted."""
+        """Whether one task writes the group: it has equality deletes, or its rows are sorted."""
         return bool(self.keys) or self.by_reader or self.rewrite.order.is_sorting
 
     def compared_tasks(self) -> list[Any]:
-        """The whole files that Iceberg's own reader reads once more, though not all of the group."""
+        """The whole files that Iceberg's own reader reads once more; not all of the group."""
         has_compared = not self.by_reader and (self.is_looked_up or not self.keys)
         return list(elements(self.chosen)) if has_compared else []
 
@@ -350,8 +350,8 @@ class KernelWork:
         read_print = read_by_iceberg(self.rewrite.staging, java_tasks, hash_sql, asks_twice=False)
         if read_print != written_print:
             raise difference_error(
-                f"from {count(len(tasks), 'old file')}, Iceberg's own reader reads {read_print}, but "
-                f"this rewrite wrote {written_print}"
+                f"from {count(len(tasks), 'old file')}, Iceberg's own reader reads {read_print}, "
+                f"but this rewrite wrote {written_print}"
             )
         return CheckedRows(
             files=len(tasks), of_files=read_print.row_count, read=read_print.row_count
@@ -361,8 +361,8 @@ class KernelWork:
         self, groups: Sequence[KernelGroup], hash_sql: str, names_by_sample_sql: Mapping[str, str]
     ) -> Mapping[KernelGroup, Mapping[str, int]]:
         """The sums of the hashes of the rows in the new files of each group: of all of them, and of
-        those with the sampled keys, by ``names_by_sample_sql``. A group with rows of another partition than their
-        file's is left to Spark.
+        those with the sampled keys, by ``names_by_sample_sql``. A group with rows of another
+        partition than their file's is left to Spark.
         """
         from pyspark.sql import functions as F
 

@@ -78,7 +78,7 @@ class KeySamples:
     def _marked(
         self, stack: contextlib.ExitStack, rows: DataFrame, key: Key, one_in: int
     ) -> DataFrame:
-        """The rows with some keys, each with its hash and whether a delete of any key deletes it."""
+        """The rows with some keys, each with its hash and whether a delete of any key applies."""
         from pyspark.sql import functions as F
 
         added = self.added
