@@ -154,9 +154,9 @@ def _matched(number: int, change: Callable[[str], str]) -> Patch:
 
     def wrong(key_set: Any, names: Any) -> str:
         found = matches(key_set, names)
-        return change(found) if key_set.kind == number else found
+        return change(found) if key_set.set_index == number else found
 
-    return lambda patch: patch.setattr(join, "_matches", wrong)
+    return lambda patch: patch.setattr(join, "_match_sql", wrong)
 
 
 def _newer_too(found: str) -> str:
