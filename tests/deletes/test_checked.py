@@ -150,7 +150,7 @@ def test_a_delete_file_that_does_not_hold_its_positions_is_found(
 ) -> None:
     monkeypatch.setattr(checking, "_MANY_POSITIONS", many)
     sick(table, version)
-    name = "position_file" if version == 2 else "vector_blob"
+    name = "position_file_bytes" if version == 2 else "vector_blob"
     write = getattr(delete_files, name)
     monkeypatch.setattr(
         delete_files,
@@ -303,7 +303,7 @@ def test_a_delete_file_with_positions_of_another_data_file_is_found(
     write = delete_files.position_file_bytes
     monkeypatch.setattr(
         delete_files,
-        "position_file",
+        "position_file_bytes",
         lambda path, positions: write(other if path == one else one, positions),
     )
 
