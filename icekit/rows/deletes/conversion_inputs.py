@@ -250,7 +250,7 @@ def _check_partitions(specs_by_id: Mapping[int, PartitionSpec], spec_ids: Collec
     partition field whose column was dropped.
     """
     dropped_fields = sorted(
-        {field_name for i in spec_ids for field_name in specs_by_id[i].dropped_fields}
+        {field_name for i in spec_ids for field_name in specs_by_id[i].dropped_column_fields}
     )
     if dropped_fields:
         raise ConversionRefused(

@@ -177,7 +177,7 @@ def _earlier_positions(
             ),
         },
     )
-    if field_names := named_as_columns_of_position_deletes(
+    if field_names := position_deletes_name_clashes(
         inputs.snapshot_deletes.specs.values(), inputs.snapshot_deletes.format_version
     ):
         raise ConversionRefused(
@@ -186,11 +186,11 @@ def _earlier_positions(
             f"position_deletes ({', '.join(field_names)}). Run icekit compact, which applies all "
             "deletes."
         )
-    if field_names := fields_hiding_positions(inputs.snapshot_deletes.specs.values()):
+    if field_names := fields_blocking_position_deletes(inputs.snapshot_deletes.specs.values()):
         raise ConversionRefused(
             "The new deletion vectors must hold the positions that are deleted already, but "
-            f"{hidden_positions_reason(field_names)}. Run icekit compact, which applies all "
-            "deletes."
+            f"{unreadable_position_deletes_reason(field_names)}. Run icekit compact, which "
+            "applies all deletes."
         )
     position_rows = metadata_table(
         spark, table_name, "position_deletes", inputs.snapshot_deletes.snapshot_id

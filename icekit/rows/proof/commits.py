@@ -132,7 +132,7 @@ def _compared_proof(reader: Reader, parent: Json, commit: Json) -> CommitProof:
     parent_id = parent["snapshot-id"]
     snapshot_id = commit["snapshot-id"]
     commit_changes = None
-    if not fields_hiding_files_of(reader.head.metadata):
+    if not fields_blocking_files_table_of(reader.head.metadata):
         commit_changes = changes(
             reader.lake.spark, reader.sql_name, parent_id, snapshot_id, reader.specs
         )
