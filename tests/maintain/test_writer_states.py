@@ -94,13 +94,13 @@ def test_what_goes_for_good_is_named_in_plan_outcome_and_document(table: Table, 
     assert outcome.proof is not None
     assert "lost nothing" not in repr(outcome.proof)
     assert "this run removed nothing that had to stay" in repr(outcome.proof)
-    assert any(named in each for each in outcome.proof.removed)
+    assert any(named in each for each in outcome.proof.removals)
     done = document(outcome)
     expiry = done.actions[0].expiry
     assert expiry is not None
     assert [each.ids for each in expiry.states_lost] == [("7f1c", "op1")]
     assert done.proof is not None
-    assert done.proof.removed == outcome.proof.removed
+    assert done.proof.removals == outcome.proof.removed
 
 
 @pytest.mark.core

@@ -374,7 +374,7 @@ def document(outcome: Outcome) -> PlanDocument:
             proof.is_sampled,
             round(proof.seconds, 3),
             proof.lines(),
-            proof.removed,
+            proof.removals,
         ),
     )
 
