@@ -19,7 +19,7 @@ from icekit.health.facts.column_support import (
 from icekit.health.facts.model import TableFacts, UnsupportedColumn
 from icekit.maintain.planning.candidates import candidates
 from icekit.maintain.planning.compaction import plan
-from icekit.maintain.planning.savings import savings_of, savings_sentence, waiting
+from icekit.maintain.planning.savings import savings_of, savings_sentences, waiting_sentence
 from icekit.rows.deletes.keys import delete_keys
 from tests.maintain.delete_counts import of
 from tests.maintain.test_plan import small

@@ -23,9 +23,7 @@ def table(*schemas: dict[str, Any]) -> dict[str, Any]:
     return {"schemas": numbered, "current-schema-id": len(schemas) - 1}
 
 
-NESTED = struct(
-    field(1, "id"), field(2, "s", struct(field(3, "k", is_required=True), field(4, "x")))
-)
+NESTED = struct(field(1, "id"), field(2, "s", struct(field(3, "k", required=True), field(4, "x"))))
 WITHOUT_LEAF = struct(field(1, "id"), field(2, "s", struct(field(4, "x"))))
 WITHOUT_STRUCT = struct(field(1, "id"), field(5, "S"))
 

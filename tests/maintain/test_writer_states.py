@@ -100,7 +100,7 @@ def test_what_goes_for_good_is_named_in_plan_outcome_and_document(table: Table, 
     assert expiry is not None
     assert [each.ids for each in expiry.states_lost] == [("7f1c", "op1")]
     assert done.proof is not None
-    assert done.proof.removed == outcome.proof.removed
+    assert done.proof.removed == outcome.proof.removals
 
 
 @pytest.mark.core

@@ -97,25 +97,32 @@ def plan_conversion(
     sql_name = lake.sql_name(table_name)
     spark = lake.spark
     require_classic(spark)
-    budget = _budget(lake, batch_bytes)
-    lake.tables.source(name)  # raises the usual errors for a missing table or a view
-    require_readable(lake, name, "nothing is converted")
-    asked_for = None if where is None else _files_of(spark, full, where)
-    check_clock(head(lake, name).metadata, display_name(name), now_ms())
-    snapshot_deletes = remaining_deletes(spark, full, branch=branch)
+    budget_bytes = _batch_budget(lake, batch_bytes)
+    lake.tables.source(table_name)  # raises the usual errors for a missing table or a view
+    require_readable(lake, table_name, "nothing is converted")
+    iceberg_filter = None if where is None else _iceberg_filter(spark, sql_name, where)
+    check_clock(head(lake, table_name).metadata, display_name(table_name), now_ms())
+    snapshot_deletes = remaining_deletes(spark, sql_name, branch=branch)
     if snapshot_deletes is None or not snapshot_deletes.scopes:
-        uuid = str(snapshot_deletes.metadata.get("table-uuid")) if snapshot_deletes else None
-        none = ("The table has no equality deletes.",)
-        return Plan(lake.name, name, uuid, None, branch, (), notes=none, converts=True)
-    chosen_scopes, notes = (
-        (snapshot_deletes.scopes, ())
-        if asked_for is None
-        else _chosen(spark, snapshot_deletes, asked_for)
-    )
-    speed = past_speed(ledger, display_name(full), EQUALITY_DELETE)
-    up_to = max((s.max_sequence for s in chosen_scopes), default=0)
-    shared = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
-    applied = snapshot_deletes.listing.applied_by_scope()
+        table_uuid = str(snapshot_deletes.metadata.get("table-uuid")) if snapshot_deletes else None
+        return Plan(
+            lake.name,
+            table_name,
+            table_uuid,
+            None,
+            branch,
+            (),
+            notes=("The table has no equality deletes.",),
+            converts=True,
+        )
+    selected_scopes: Sequence[Scope] = snapshot_deletes.scopes
+    filter_notes: tuple[str, ...] = ()
+    if iceberg_filter is not None:
+        selected_scopes, filter_notes = _selected_scopes(spark, snapshot_deletes, iceberg_filter)
+    speed = past_speed(ledger, display_name(sql_name), EQUALITY_DELETE)
+    max_sequence_number = max((s.max_sequence for s in selected_scopes), default=0)
+    shared_fields = Action("", CONVERT, lake.name, table_name, "", Prediction(), branch=branch)
+    applied_by_scope = snapshot_deletes.listing.applied_by_scope()
     actions = tuple(
         _batch_action(
             replace(shared_fields, action_id=f"e{batch_number}"),
@@ -150,8 +157,8 @@ def _selected_scopes(
     spark: SparkSession, snapshot_deletes: SnapshotDeletes, iceberg_filter: Any
 ) -> tuple[Sequence[Scope], tuple[str, ...]]:
     """The deletes of the partitions that a filter selects, and a note on what it cannot select."""
-    filtered_partitions, narrows = snapshot_deletes.listing.matching_partitions(
-        asked_for, case_sensitive=is_case_sensitive(spark)
+    filtered_partitions, is_narrowing = snapshot_deletes.listing.matching_partitions(
+        iceberg_filter, case_sensitive=is_case_sensitive(spark)
     )
     selected_scopes = [
         s for s in snapshot_deletes.scopes if not s.is_global and s.partition in filtered_partitions
@@ -188,13 +195,13 @@ def batches(scopes: Sequence[Scope], budget_bytes: int) -> list[Batch]:
 
     A partition that is too large for one commit is sliced by data files. Pure.
     """
-    packed: list[list[Scope]] = []
-    size_in_bytes = files = 0
+    scope_batches: list[list[Scope]] = []
+    batch_bytes = batch_files = 0
     for scope in sorted((s for s in scopes if not s.is_global), key=lambda s: s.scope_index):
-        size_in_bytes += _bytes(scope)
-        files += scope.data_files + scope.delete_files
-        if packed and size_in_bytes <= budget and files <= MAX_FILES:
-            packed[-1].append(scope)
+        batch_bytes += _shuffle_bytes(scope)
+        batch_files += scope.data_files + scope.delete_files
+        if scope_batches and batch_bytes <= budget_bytes and batch_files <= MAX_FILES:
+            scope_batches[-1].append(scope)
         else:
             scope_batches.append([scope])
             batch_bytes = _shuffle_bytes(scope)
@@ -237,11 +244,11 @@ def _batch_action(
     past conversions, ``applied_by_scope`` what a scan applies of each scope, by its number.
     """
     scopes = batch.scopes
-    deletes = sum(s.delete_files for s in scopes)
-    records = sum(s.delete_records for s in scopes)
-    data_files, _, _ = data_under_deletes(scopes)
-    _, read = conversion_reads(scopes)
-    of_scopes = [applied.get(s.scope_index, AppliedDeletes()) for s in scopes]
+    delete_file_count = sum(s.delete_files for s in scopes)
+    delete_record_count = sum(s.delete_records for s in scopes)
+    data_file_count, _, _ = data_under_deletes(scopes)
+    _, bytes_read = conversion_reads(scopes)
+    applied_deletes = [applied_by_scope.get(s.scope_index, AppliedDeletes()) for s in scopes]
     # Global deletes of several specs may apply to the same data file.
     reached_file_count = min(
         sum(deletes.data_files for deletes in applied_deletes), data_file_count

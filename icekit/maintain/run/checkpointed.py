@@ -345,7 +345,7 @@ class CheckpointedRun(Runner):
         except Exception as problem:
             # The action is done, and the other actions are not at fault; but it is not proved.
             why = f"Action {outcome.action.action_id} could not be proved: {reason(problem)}"
-            proof = Proof(self.plan.name, (), 0.0, maintenance_checks=(Check(None, why),))
+            proof = Proof(self.plan.table_name, (), 0.0, maintenance_checks=(Check(None, why),))
         if proof is None:
             return None
         self.proofs.append(proof)

@@ -187,7 +187,9 @@ def _run(
             positions = PositionDeletes.of_table(spark, table)
             tags = {**tags, COMPARED_POSITIONS_TAG: "true"}
         in_java = positions and positions.java
-        deletes = actions.rewritePositionDeletes(guarded_table(spark, loaded, positions=in_java))
+        deletes = actions.rewritePositionDeletes(
+            guarded_table(spark, loaded, position_deletes=in_java)
+        )
         with changed_rows_as_disagreement(positions):
             _set_up(spark, action, deletes, action.options, tags).execute()
     elif action.procedure == "rewrite_manifests":

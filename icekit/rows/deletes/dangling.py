@@ -97,7 +97,7 @@ def _commit(
     branch_and_snapshot: tuple[str, int],
     tags: Mapping[str, str],
 ) -> None:
-    checked_table = guarded_table(spark, table, base=branch_and_snapshot)
+    checked_table = guarded_table(spark, table, expected_head=branch_and_snapshot)
     rewrite = _dangling_java(spark, table).without(checked_table.newRewrite(), dangling_files)
     rewrite = rewrite.validateFromSnapshot(branch_and_snapshot[1]).toBranch(branch_and_snapshot[0])
     for key, value in tags.items():

@@ -14,7 +14,7 @@ def scope(
 
 def packed(*scopes: Scope, budget: int = 10**12) -> list[tuple[str, int]]:
     return [
-        ("".join(chr(s.scope_index) for s in batch.scopes), batch.slices)
+        ("".join(chr(s.scope_index) for s in batch.scopes), batch.slice_count)
         for batch in batches(scopes, budget)
     ]
 
