@@ -78,7 +78,7 @@ def rows_of_keys(
             newest_delete_rows = with_join_hint(
                 newest_deletes(key_view, key_set, delete_filter_sql), key_set.records
             )
-        rows = with_newest_delete(rows, key_set, newest_delete_rows)
+        rows = with_newest_of_set(rows, key_set, newest_delete_rows)
     deleted_sql = " OR ".join(
         f"{identifier(newest_column(key_set))} IS NOT NULL" for key_set in key_sets
     )
@@ -86,31 +86,47 @@ def rows_of_keys(
 
 
 def key_column(field_id: int) -> str:
-    """The column with a key column's value in rows for :func:`with_newest_delete`."""
+    """The column with a key column's value in rows for :func:`with_newest_of_set`."""
     return f"icekit key {field_id}"
 
 
 def newest_column(key_set: KeySet) -> str:
-    """The column that :func:`with_newest_delete` adds."""
+    """The column that :func:`with_newest_of_set` adds."""
     return f"icekit newest {key_set.set_index}"
 
 
-def with_newest_delete(rows: DataFrame, key_set: KeySet, deletes: DataFrame) -> DataFrame:
+def with_newest_delete(
+    rows: DataFrame, deletes: DataFrame, key_sql: Sequence[str], order_column: str
+) -> DataFrame:
     """Rows with the order of the newest delete of their key, if it is newer than they are, by a
     plain join on the keys themselves; null without one.
+
+    ``key_sql`` is SQL for the key of a row, and ``order_column`` has the order of its file.
+    ``deletes`` have columns with the same key, then the order of its newest delete, which the rows
+    get; no column of the rows has one of their names.
+    """
+    from pyspark.sql import functions as F
+
+    *delete_columns, newest = deletes.columns
+    is_match = F.col(newest) > F.col(order_column)
+    for value_sql, delete_column in zip(key_sql, delete_columns, strict=True):
+        is_match = F.expr(value_sql).eqNullSafe(F.col(delete_column)) & is_match
+    return rows.join(deletes, is_match, "left").drop(*delete_columns)
+
+
+def with_newest_of_set(rows: DataFrame, key_set: KeySet, deletes: DataFrame) -> DataFrame:
+    """Rows with the newest delete of a key set, as :func:`newest_column`.
 
     Rows have :data:`ROW_ORDER` and :data:`ROW_PART` of their file, and each :func:`key_column`;
     ``deletes`` are :func:`newest_deletes` and :func:`with_join_hint`.
     """
-    delete_columns = [f"icekit deleted {delete_column}" for delete_column in _identity_sql(key_set)]
-    deletes = deletes.toDF(*delete_columns, newest_column(key_set))
-    is_match = deletes[newest_column(key_set)] > rows[ROW_ORDER]
+    delete_columns = [f"icekit deleted {name}" for name in _identity_sql(key_set)]
+    named_deletes = deletes.toDF(*delete_columns, newest_column(key_set))
     row_columns = [key_column(column.field_id) for column in key_set.columns]
     if not key_set.is_global:
         row_columns.insert(0, ROW_PART)
-    for row_column, delete_column in zip(row_columns, delete_columns, strict=True):
-        is_match = rows[row_column].eqNullSafe(deletes[delete_column]) & is_match
-    return rows.join(deletes, is_match, "left").drop(*delete_columns)
+    key_sql = [identifier(row_column) for row_column in row_columns]
+    return with_newest_delete(rows, named_deletes, key_sql, ROW_ORDER)
 
 
 def sample_sql(key_columns_sql: Sequence[str], salt: int, one_in: int) -> str:

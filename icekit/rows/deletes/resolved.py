@@ -27,7 +27,7 @@ from icekit.rows.deletes.join import (
     newest_column,
     newest_deletes,
     with_join_hint,
-    with_newest_delete,
+    with_newest_of_set,
 )
 from icekit.rows.deletes.key_view import KeyView
 from icekit.rows.deletes.keys import with_fields
@@ -188,7 +188,7 @@ def _without_deleted(key_view: KeyView, inputs: ConversionInputs, frame: DataFra
     live_rows = frame.join(file_rows.hint("broadcast"), _FILE, "left")
     for key_set in inputs.key_sets:
         key_deletes = with_join_hint(newest_deletes(key_view, key_set), key_set.records)
-        live_rows = with_newest_delete(live_rows, key_set, key_deletes)
+        live_rows = with_newest_of_set(live_rows, key_set, key_deletes)
         newest_sql = identifier(newest_column(key_set))
         deleted_sql = f"{newest_sql} IS NOT NULL"
         if inputs.ruled_out is not None:

@@ -116,7 +116,7 @@ class KernelGroup(Group):
 
     def look_up(self) -> None:
         """Find the rows of some keys of each key set that live, by a plain join."""
-        self.samples = KeySamples(self.rewrite, self.tasks, self.keys, self.hash).by_key()
+        self.samples = KeySamples(self.rewrite, self.tasks, self.keys, self.hash).samples_by_key()
 
     def sample_sql(self, key: Key) -> str:
         """SQL for whether a row has one of the sampled keys."""
@@ -315,12 +315,12 @@ class KernelWork:
             )
         for key, sample in group.samples.items():
             print_of_sample = Fingerprint.of_sums(sums, names_by_sample_sql[group.sample_sql(key)])
-            if sample.live != print_of_sample:
+            if sample.live_print != print_of_sample:
                 raise difference_error(
-                    f"for one key in {sample.one_in}, the old files hold {sample.live}, but this "
+                    f"for one key in {sample.one_in}, the old files hold {sample.live_print}, but this "
                     f"rewrite wrote {print_of_sample}"
                 )
-        sampled_count = sum(sample.rows for sample in group.samples.values())
+        sampled_count = sum(sample.row_count for sample in group.samples.values())
         shown_rows = None
         if int(group.misread.size()):
             shown_rows = shown_counts(group.staging, group.misread)
