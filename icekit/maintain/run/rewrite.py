@@ -93,7 +93,7 @@ class RewriteResult:
         return self.planned is not None and not self.planned.groups
 
 
-class CheckedRewrite(RewriteSession):
+class CheckedRewrite:
     """One rewrite of data files, from its plan to its commits; ``table`` is an object of Iceberg's
     API, ``tags`` go into each commit.
     """
@@ -108,14 +108,14 @@ class CheckedRewrite(RewriteSession):
         stop: Stop | None = None,
         check: bool = True,
     ) -> None:
-        super().__init__(
+        self.session = RewriteSession(
             spark, table, action.sql_name, action.branch, action.order, stop or Stop(), check
         )
         self.action = action
         self.tags = tags
         #: Specs of which a column was dropped.
         self.dropped_specs = {
-            spec.spec_id for spec in specs(self.metadata) if spec.dropped_column_fields
+            spec.spec_id for spec in specs(self.session.metadata) if spec.dropped_column_fields
         }
 
     def run(self) -> RewriteResult:
@@ -130,45 +130,53 @@ class CheckedRewrite(RewriteSession):
         """
         action = self.action
         options = self.action.options
-        if self.snapshot is None:
+        if self.session.snapshot is None:
             return RewriteResult(NOTHING_PLANNED)
-        of_action = planned_groups(self.spark, action, self.table, self.snapshot)
+        of_action = planned_groups(
+            self.session.spark, action, self.session.table, self.session.snapshot
+        )
         planned = of_action.rollup(keeps_order=not action.order.is_sorting)
         groups = list(elements(of_action.groups))
         if not groups:
             return RewriteResult(planned)
         keys = self._keys_of(groups)
-        self.find_kernel(keys)
+        self.session.find_kernel(keys)
         is_partial = options.get("partial-progress.enabled") == "true"
         # The first commit after an upgrade gives all rows ids, so that other files that were read
         # without would be a conflict.
-        gets_ids = int(self.metadata["format-version"]) >= 3 and self.snapshot.firstRowId() is None
+        gets_ids = (
+            int(self.session.metadata["format-version"]) >= 3
+            and self.session.snapshot.firstRowId() is None
+        )
         most_commits = int(options.get("partial-progress.max-commits", "10"))
-        with temporary_settings(self.spark, self._settings()):
+        with temporary_settings(self.session.spark, self._settings()):
             if action.order.is_sorting:
                 # Iceberg's own action sorts in a session of its own: a copy of this one as it is
                 # now.
-                stock = spark_actions(self.spark).rewriteDataFiles(self.table)
-                stock = ordered(self.spark, stock, self.table, action)
-                self.runner = self.staging.java.runner(stock, options)
-                self.order_id = int(self.staging.java.sortOrderId(self.runner))
+                stock = spark_actions(self.session.spark).rewriteDataFiles(self.session.table)
+                stock = ordered(self.session.spark, stock, self.session.table, action)
+                self.session.runner = self.session.staging.java.runner(stock, options)
+                self.session.order_id = int(
+                    self.session.staging.java.sortOrderId(self.session.runner)
+                )
             at_once = min(
-                int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.cores
+                int(options.get("max-concurrent-file-group-rewrites", "5")),
+                self.session.cluster.cores,
             )
-            works = self._works(bundles_of(self, groups, keys, at_once))
+            works = self._works(bundles_of(self.session, groups, keys, at_once))
             commits = min(most_commits, len(works)) if is_partial and not gets_ids else 1
             failed = self._rewritten(works, at_once, commits, is_partial=is_partial)
         return RewriteResult(
             planned,
             len(failed),
             reason(failed[0]) if failed else "",
-            slow_because=_slow_because(self.kernel_refusals, planned),
+            slow_because=_slow_because(self.session.kernel_refusals, planned),
         )
 
     def _works(self, bundles: Sequence[Bundle]) -> list[tuple[Bundle, Work]]:
         """The work of each bundle; some files of a few of their groups are read twice."""
-        works = [(bundle, bundle.work_of(self)) for bundle in bundles]
-        if not self.check:
+        works = [(bundle, bundle.work_of(self.session)) for bundle in bundles]
+        if not self.session.check:
             return works
         members: list[tuple[Group, Any]] = []
         for bundle, work in works:
@@ -201,7 +209,7 @@ class CheckedRewrite(RewriteSession):
 
         with ThreadPoolExecutor(at_once) as pool:
             futures = [
-                pool.submit(with_thread_context(self.spark, partial(self._written, *work)))
+                pool.submit(with_thread_context(self.session.spark, partial(self._written, *work)))
                 for work in works
             ]
             for future in as_completed(futures):
@@ -213,21 +221,21 @@ class CheckedRewrite(RewriteSession):
                 for error in errors:
                     (rewrite_errors if _is_always_raised(error) else group_errors).append(error)
                 is_full = is_full or any(failure_kind(error) == "full" for error in errors)
-                if errors and (not is_partial or is_full or self.stop.is_set):
+                if errors and (not is_partial or is_full or self.session.stop.is_set):
                     pool.shutdown(wait=False, cancel_futures=True)
                 if (
                     is_partial
-                    and not self.stop.is_set
+                    and not self.session.stop.is_set
                     and not is_full
                     and len(uncommitted) >= enough
                 ):
                     commit()
         # On a full disk, the files of finished groups are what can be freed.
-        may_commit = not self.stop.is_set and not is_full
+        may_commit = not self.session.stop.is_set and not is_full
         if uncommitted and may_commit and (is_partial or not (group_errors or rewrite_errors)):
             commit()
         for group, _ in uncommitted:
-            self.take_back(group)
+            self.session.take_back(group)
         if rewrite_errors or (group_errors and not is_partial):
             # A full disk is what the others fail by, too.
             raise min(
@@ -244,7 +252,7 @@ class CheckedRewrite(RewriteSession):
                 return work.run(), []
             return [(work.group, work.run())], []
         except Exception as error:
-            if len(bundle.groups) == 1 or self.stop.is_set or failure_kind(error) == "full":
+            if len(bundle.groups) == 1 or self.session.stop.is_set or failure_kind(error) == "full":
                 return [], [error]
         written_groups: list[Written] = []
         group_errors: list[Exception] = []
@@ -257,7 +265,7 @@ class CheckedRewrite(RewriteSession):
     def _settings(self) -> dict[str, str]:
         """Settings of the session while it rewrites."""
         return {
-            **reading_settings(schema_of(self.metadata)),
+            **reading_settings(schema_of(self.session.metadata)),
             # Iceberg's own action turns it off, too; a cache may hide deletes (apache/iceberg
             # 15039).
             CACHE_KEYS[1]: "false",
@@ -272,17 +280,19 @@ class CheckedRewrite(RewriteSession):
         """
         checked = sum((rows for _, rows in checked_groups), CheckedRows())
         tags = dict(self.tags)
-        if self.check:
+        if self.session.check:
             tags[CHECKED_TAG] = checked.text()
         keeps = self.action.options.get("use-starting-sequence-number") != "false"
-        manager = self.commit_manager(self.snapshot_id, keeps, tags, self.action.branch)
+        manager = self.session.commit_manager(
+            self.session.snapshot_id, keeps, tags, self.action.branch
+        )
         manager.commitOrClean({group for group, _ in checked_groups})
 
     def _keys_of(self, groups: Sequence[Any]) -> list[list[Key]]:
         """The keys of each group; raises if Iceberg's own action must do the rewrite, or if that
         has no memory for the deletes either.
         """
-        java = self.staging.java
+        java = self.session.staging.java
         deletes_by_group = [self._deletes_by_key(group) for group in groups]
         field_ids = [
             field_id
@@ -292,8 +302,8 @@ class CheckedRewrite(RewriteSession):
         ]
         keys: list[list[Key]] = []
         refusals: list[NotHere] = []
-        if self.encryption:
-            refusals.append(NotHere(f"the table's files are encrypted ({self.encryption})"))
+        if self.session.encryption:
+            refusals.append(NotHere(f"the table's files are encrypted ({self.session.encryption})"))
         for group, deletes_by_key in () if refusals else zip(groups, deletes_by_group, strict=True):
             try:
                 keys.append(self._keys(group, deletes_by_key))
@@ -302,15 +312,17 @@ class CheckedRewrite(RewriteSession):
         if not refusals:
             return keys
         misread = misread_fields(
-            self.metadata,
+            self.session.metadata,
             field_ids,
-            reads_dropped_keys=reads_dropped_keys(iceberg_version(self.spark, self.action.catalog)),
+            reads_dropped_keys=reads_dropped_keys(
+                iceberg_version(self.session.spark, self.action.catalog)
+            ),
         )
         if misread:
             raise self._misread(misread.values(), refusals[0])
-        if self.check and field_ids:
+        if self.session.check and field_ids:
             self._check_reader(groups)
-        most_deletes = most_delete_records(self.cluster.executor)
+        most_deletes = most_delete_records(self.session.cluster.executor)
         fits = all(int(java.applied(group.fileScanTasks(), most_deletes)) >= 0 for group in groups)
         # A conversion is refused where a column of a spec was dropped.
         if fits or self.dropped_specs:
@@ -326,10 +338,10 @@ class CheckedRewrite(RewriteSession):
         """Refuse a rewrite by Iceberg's own reader if that gives different numbers of rows to a
         query of all columns and to one of none.
         """
-        tasks: Any = self.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+        tasks: Any = self.session.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
         for group in groups:
-            tasks.addAll(self.staging.java.underEqualityDeletes(group.fileScanTasks()))
-        rows_shown = shown_counts(self.staging, tasks) if int(tasks.size()) else None
+            tasks.addAll(self.session.staging.java.underEqualityDeletes(group.fileScanTasks()))
+        rows_shown = shown_counts(self.session.staging, tasks) if int(tasks.size()) else None
         if rows_shown is not None and rows_shown[0] != rows_shown[1]:
             raise ReadersDisagree(disagreement_text(int(tasks.size()), *rows_shown))
 
@@ -350,7 +362,7 @@ class CheckedRewrite(RewriteSession):
 
     def _deletes_by_key(self, group: Any) -> Mapping[tuple[int, ...], Any]:
         """The equality deletes of a group, Java lists, by the field ids of their key."""
-        deletes = self.staging.java.deletes(group.fileScanTasks())
+        deletes = self.session.staging.java.deletes(group.fileScanTasks())
         return {
             tuple(sorted(json.loads(str(entry.getKey())))): entry.getValue()
             for entry in elements(deletes.entrySet())
@@ -361,7 +373,7 @@ class CheckedRewrite(RewriteSession):
 
         Raises :class:`NotHere` for deletes that only Iceberg's reader can apply.
         """
-        java = self.staging.java
+        java = self.session.staging.java
         tasks = group.fileScanTasks()
         if self.dropped_specs and not self.dropped_specs.isdisjoint(
             int(task.file().specId()) for task in elements(tasks)
@@ -373,7 +385,7 @@ class CheckedRewrite(RewriteSession):
         result: list[Key] = []
         for ids, files in deletes_by_key.items():
             try:
-                keys = delete_keys(self.metadata, ids)
+                keys = delete_keys(self.session.metadata, ids)
             except ConversionRefused as refused:
                 raise NotHere(str(refused)) from refused
             result.append(
@@ -382,8 +394,8 @@ class CheckedRewrite(RewriteSession):
                     files,
                     tuple(keys.columns[i] for i in ids),
                     int(java.records(files)),
-                    self.delete_staging(keys),
-                    self.added,
+                    self.session.delete_staging(keys),
+                    self.session.added,
                 )
             )
         if not java.areOf(tasks, int(group.outputSpecId())):
