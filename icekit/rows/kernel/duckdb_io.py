@@ -6,7 +6,8 @@ Executors get the source of this module from the driver, so it imports nothing o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,6 +25,15 @@ def duckdb_settings(
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
     }
+
+
+def connect(config: Mapping[str, Any]) -> Any:
+    """A connection to DuckDB with these settings. In a notebook, it would print its progress."""
+    import duckdb
+
+    connection = duckdb.connect(config=dict(config))
+    connection.execute("SET enable_progress_bar = false")
+    return connection
 
 
 class RowSource:

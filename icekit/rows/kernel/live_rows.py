@@ -15,6 +15,7 @@ from icekit.rows.kernel.current_schema import constant_column, field_id_of, fiel
 from icekit.rows.kernel.duckdb_io import (
     RowSource,
     can_store,
+    connect,
     duckdb_settings,
     storage_type_of,
     to_duckdb,
@@ -106,7 +107,7 @@ def _deleted_by_key(
     # Not USING, and not =: a delete of a null deletes the rows with a null.
     same_key_sql = " AND ".join(f"d.{name} IS NOT DISTINCT FROM n.{name}" for name in key_names)
     config = duckdb_settings(old_files.settings.memory_bytes, spill_folder)
-    with duckdb.connect(config=config) as connection:
+    with connect(config) as connection:
         deleted_keys = _key_source(old_files, field_ids, equality_deletes.paths_and_orders)
         row_keys = _key_source(old_files, field_ids, data_paths, data_files)
         connection.register("deletes", deleted_keys.reader)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from icekit.rows.kernel.duckdb_io import RowSource, from_duckdb, to_duckdb
+from icekit.rows.kernel.duckdb_io import RowSource, connect, from_duckdb, to_duckdb
 
 # Rows that DuckDB gives at a time.
 _BATCH_ROWS = 16_384
@@ -44,8 +44,6 @@ def in_order(
     Nothing of a value depends on DuckDB: floating-point numbers pass as their bits, and strings as
     their bytes. Raises :class:`duckdb.OutOfMemoryException`, and what ``rows`` raise.
     """
-    import duckdb
-
     empty_batch = pa.record_batch(
         [pa.nulls(0, schema_field.type) for schema_field in schema], schema=schema
     )
@@ -53,7 +51,7 @@ def in_order(
     row_source = RowSource(stored_schema, (_with_sort_columns(batch, order) for batch in rows))
     columns_sql = ", ".join(f"c{index}" for index in range(len(schema)))
     order_sql = ", ".join(column.sql for column in order)
-    with duckdb.connect(config=dict(duckdb_settings)) as connection:
+    with connect(duckdb_settings) as connection:
         connection.register("rows", row_source.reader)
         ordered_rows = connection.sql(f"SELECT {columns_sql} FROM rows ORDER BY {order_sql}")
         try:
