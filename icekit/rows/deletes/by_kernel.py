@@ -38,27 +38,31 @@ def positions_by_kernel(
     """
     _refuse_initial_defaults(inputs)
     key_types = {field_id: column.type_name for field_id, column in inputs.keys.columns.items()}
-    settings = reader_settings(spark, inputs.snapshot_deletes.table, key_types)
+    kernel_settings = reader_settings(spark, inputs.snapshot_deletes.table, key_types)
     file_numbers_by_partition: dict[int, list[int]] = defaultdict(list)
-    for file_number, file in enumerate(inputs.data_files):
-        file_numbers_by_partition[file.partition_number].append(file_number)
+    for file_number, data_file in enumerate(inputs.data_files):
+        file_numbers_by_partition[data_file.partition_number].append(file_number)
     is_global = any(key_set.is_global for key_set in inputs.key_sets)
     if is_global and len(file_numbers_by_partition) > _MOST_PARTITIONS:
         raise KernelUnavailable("deletes of all partitions apply to many")
     parts_json = list(_parts_json(spark, inputs, file_numbers_by_partition))
-    size_bytes = sum(file.size_bytes for file in (*inputs.data_files, *inputs.delete_files))
+    size_bytes = sum(
+        data_file.size_bytes for data_file in (*inputs.data_files, *inputs.delete_files)
+    )
     try:
-        bitmaps_of_parts = deleted_positions(spark, parts_json, settings, meanwhile, size_bytes)
+        bitmaps_of_parts = deleted_positions(
+            spark, parts_json, kernel_settings, meanwhile, size_bytes
+        )
     except RuledOut as error:
         raise ruled_out_error(str(error)) from None
     except KernelFailed as error:
         raise KernelUnavailable("it failed") from error
     return {
-        file_numbers[index]: BitMap64.deserialize(bitmap)
+        file_numbers[index_in_part]: BitMap64.deserialize(bitmap)
         for file_numbers, bitmaps_by_index in zip(
             file_numbers_by_partition.values(), bitmaps_of_parts, strict=True
         )
-        for index, bitmap in bitmaps_by_index.items()
+        for index_in_part, bitmap in bitmaps_by_index.items()
     }
 
 
@@ -124,9 +128,9 @@ def _deletes_of_partition(
     for key_set in inputs.key_sets:
         ruled_out_column = EVERYWHERE if key_set.is_global else OWN
         paths_and_orders = [
-            (file.path, delete_order(file.sequence_number, file_index))
-            for _, file, file_index in inputs.deletes_of(key_set)
-            if key_set.is_global or file.partition_number == partition_number
+            (delete_file.path, delete_order(delete_file.sequence_number, file_index))
+            for _, delete_file, file_index in inputs.deletes_of(key_set)
+            if key_set.is_global or delete_file.partition_number == partition_number
         ]
         if paths_and_orders:
             yield {

@@ -236,8 +236,8 @@ def _check_deletes(delete_files: Sequence[File]) -> None:
     ]:
         raise ConversionRefused(f"Equality deletes name no key column: {keyless_paths[0]}.")
     if repeated_paths := [
-        path
-        for path, n in Counter(delete_file.path for delete_file in delete_files).items()
+        delete_path
+        for delete_path, n in Counter(delete_file.path for delete_file in delete_files).items()
         if n > 1
     ]:
         raise ConversionRefused(

@@ -246,8 +246,10 @@ def positions_by_file(word_table: pa.Table) -> dict[int, BitMap64]:
     distinct_numbers, starts = np.unique(file_numbers, return_index=True)
     ends = [*starts, len(file_numbers)][1:]
     return {
-        int(file_number): positions_of_words(word_numbers[start:end], word_bits[start:end])
-        for file_number, start, end in zip(distinct_numbers, starts, ends, strict=True)
+        int(file_number): positions_of_words(
+            word_numbers[start_index:end], word_bits[start_index:end]
+        )
+        for file_number, start_index, end in zip(distinct_numbers, starts, ends, strict=True)
     }
 
 

@@ -77,7 +77,7 @@ def position_file_bytes(data_path: str, positions: BitMap64) -> bytes:
     import pyarrow.parquet as pq
 
     sorted_positions = sorted_array(positions)
-    schema = pa.schema(
+    file_schema = pa.schema(
         [
             pa.field(
                 "file_path",
@@ -93,7 +93,7 @@ def position_file_bytes(data_path: str, positions: BitMap64) -> bytes:
     path_column = pa.DictionaryArray.from_arrays(
         np.zeros(len(sorted_positions), dtype=np.int32), pa.array([data_path])
     )
-    file_table = pa.Table.from_arrays([path_column, pa.array(sorted_positions)], schema=schema)
+    file_table = pa.Table.from_arrays([path_column, pa.array(sorted_positions)], schema=file_schema)
     out = io.BytesIO()
     # Deltas of sorted positions take about one bit each; a dictionary would take more.
     pq.write_table(
@@ -155,8 +155,10 @@ class DeleteFileWriter:
         chunk_starts = range(0, len(new_positions), VECTORS_PER_FILE)
         return [
             vector
-            for start in chunk_starts
-            for vector in self._write_vectors(new_positions[start : start + VECTORS_PER_FILE])
+            for chunk_start in chunk_starts
+            for vector in self._write_vectors(
+                new_positions[chunk_start : chunk_start + VECTORS_PER_FILE]
+            )
         ]
 
     def _write_position_file(self, file_number: int, data_file: File, positions: BitMap64) -> Any:

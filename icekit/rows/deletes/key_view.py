@@ -116,7 +116,7 @@ class KeyView:
         self, partition_values: Sequence[tuple[int, ...]], size_bytes: int, *, is_data: bool
     ) -> DataFrame:
         values_text = zero_joined(
-            number for file_values in partition_values for number in file_values
+            file_value for file_values in partition_values for file_value in file_values
         )
         listing = self._inputs.snapshot_deletes.listing.java
         staging = self._table.staging

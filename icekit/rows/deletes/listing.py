@@ -203,9 +203,9 @@ def zero_joined(values: Iterable[object]) -> str:
 def files_text(files: Iterable[File]) -> str:
     """Path, number of the partition and sequence number of each file, :func:`zero_joined`."""
     return zero_joined(
-        value
+        file_value
         for file in files
-        for value in (file.path, file.partition_number, file.sequence_number)
+        for file_value in (file.path, file.partition_number, file.sequence_number)
     )
 
 

@@ -143,11 +143,11 @@ def reading_settings(*schemas: Json) -> dict[str, str]:
 def _is_case_ambiguous(iceberg_type: Any) -> bool:
     if not isinstance(iceberg_type, Mapping):
         return False
-    fields = iceberg_type.get("fields", ())
-    lower_names = {str(field["name"]).lower() for field in fields}
-    inner_types = [field["type"] for field in fields]
+    struct_fields = iceberg_type.get("fields", ())
+    lower_names = {str(field["name"]).lower() for field in struct_fields}
+    inner_types = [field["type"] for field in struct_fields]
     inner_types += [iceberg_type.get(key) for key in ("element", "key", "value")]
-    return len(lower_names) < len(fields) or any(map(_is_case_ambiguous, inner_types))
+    return len(lower_names) < len(struct_fields) or any(map(_is_case_ambiguous, inner_types))
 
 
 def fingerprint_of(rows: DataFrame, hash_sql: str) -> Fingerprint:

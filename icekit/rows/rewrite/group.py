@@ -43,20 +43,20 @@ class Group:
     position deletes in their place.
     """
 
-    def __init__(self, rewrite: RewriteSession, group: Any, keys: Sequence[Key]) -> None:
+    def __init__(self, rewrite: RewriteSession, file_group: Any, keys: Sequence[Key]) -> None:
         self.rewrite = rewrite
-        self.group = group
+        self.group = file_group
         self.spark = rewrite.spark
         self.staging = rewrite.staging
         self.cluster = rewrite.cluster
         self.java = self.staging.java
-        self.tasks = group.fileScanTasks()
+        self.tasks = file_group.fileScanTasks()
         self.added = rewrite.added
         self.hash = ""
         # Whether one task writes the rows of several partitions, each of which gets a file.
         self.is_one_file_each = False
         # Whether Iceberg's own reader applies the equality deletes.
-        self.by_reader = bool(keys) and rewrite.applied_records(group, keys) is not None
+        self.by_reader = bool(keys) and rewrite.applied_records(file_group, keys) is not None
         self.keys: Sequence[Key] = () if self.by_reader else keys
         self.read_deletes = sum(key.records for key in keys) if self.by_reader else 0
         # Whole files that are read twice; all of a group to which Iceberg's reader applies equality

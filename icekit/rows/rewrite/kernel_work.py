@@ -46,8 +46,8 @@ class KernelGroup(Group):
     and what was written of each.
     """
 
-    def __init__(self, rewrite: RewriteSession, group: Any, keys: Sequence[Key]) -> None:
-        super().__init__(rewrite, group, keys)
+    def __init__(self, rewrite: RewriteSession, file_group: Any, keys: Sequence[Key]) -> None:
+        super().__init__(rewrite, file_group, keys)
         #: Whether some keys are looked up, or whole files read, by other means.
         self.is_looked_up = True
         #: About one group in so many is, by their rows.
@@ -227,10 +227,10 @@ class KernelWork:
         refusal = self.java.refusal(group.tasks, int(group.group.outputSpecId()), has_row_ids)
         if refusal is not None:
             raise KernelUnavailable(str(refusal))
-        parts = self.java.parts(group.group, group.tasks, group.is_whole)
-        if parts is None:
+        parts_of_group = self.java.parts(group.group, group.tasks, group.is_whole)
+        if parts_of_group is None:
             raise KernelUnavailable("a data file is larger than what one task reads")
-        return list(elements(parts))
+        return list(elements(parts_of_group))
 
     def _refuse(self, group: KernelGroup, refusal: str) -> None:
         """Leave a group to Spark, and remove what the kernel has written of it."""
@@ -299,10 +299,13 @@ class KernelWork:
         return checked + self._compare_files(chosen_tasks, hash_sql, written_print)
 
     def _compare_new_files(
-        self, group: KernelGroup, sums: Mapping[str, int], names_by_sample_sql: Mapping[str, str]
+        self,
+        group: KernelGroup,
+        sums_of_group: Mapping[str, int],
+        names_by_sample_sql: Mapping[str, str],
     ) -> CheckedRows:
         """Compare the new files of a group, by the sums of what Spark reads there."""
-        print_of_new = Fingerprint.of_sums(sums, "all")
+        print_of_new = Fingerprint.of_sums(sums_of_group, "all")
         written_print = group.written_print
         added_files = group.group.addedFiles()
         if print_of_new != written_print and print_of_new.row_count == written_print.row_count:
@@ -314,7 +317,9 @@ class KernelWork:
                 f"the new files hold {print_of_new}, but {written_print} were to be written"
             )
         for key, sample in group.samples.items():
-            print_of_sample = Fingerprint.of_sums(sums, names_by_sample_sql[group.sample_sql(key)])
+            print_of_sample = Fingerprint.of_sums(
+                sums_of_group, names_by_sample_sql[group.sample_sql(key)]
+            )
             if sample.live_print != print_of_sample:
                 raise difference_error(
                     f"for one key in {sample.one_in}, the old files hold {sample.live_print}, but this "
@@ -339,22 +344,22 @@ class KernelWork:
         )
 
     def _compare_files(
-        self, tasks: Sequence[Any], hash_sql: str, written_print: Fingerprint
+        self, scan_tasks: Sequence[Any], hash_sql: str, written_print: Fingerprint
     ) -> CheckedRows:
         """Compare what Iceberg's own reader reads from whole old files with what was written."""
-        if not tasks:
+        if not scan_tasks:
             return CheckedRows()
         java_tasks: Any = self.rewrite.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
-        for task in tasks:
+        for task in scan_tasks:
             java_tasks.add(task)
         read_print = read_by_iceberg(self.rewrite.staging, java_tasks, hash_sql, asks_twice=False)
         if read_print != written_print:
             raise difference_error(
-                f"from {count(len(tasks), 'old file')}, Iceberg's own reader reads {read_print}, "
+                f"from {count(len(scan_tasks), 'old file')}, Iceberg's own reader reads {read_print}, "
                 f"but this rewrite wrote {written_print}"
             )
         return CheckedRows(
-            files=len(tasks), of_files=read_print.row_count, read=read_print.row_count
+            files=len(scan_tasks), of_files=read_print.row_count, read=read_print.row_count
         )
 
     def _sums_of_new_files(

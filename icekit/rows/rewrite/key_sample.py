@@ -129,12 +129,12 @@ class KeySamples:
         placed_rows = self._with_sequence(rows.where(filter_sql), key.delete_files)
         return placed_rows.selectExpr(*key_columns_sql, identifier(self.added.sequence))
 
-    def _with_sequence(self, rows: DataFrame, files: Any) -> DataFrame:
+    def _with_sequence(self, rows: DataFrame, listed_files: Any) -> DataFrame:
         """Rows of some files, with the path and the sequence number of their file."""
         from pyspark.sql import functions as F
 
         added = self.added
-        file_sequences = self.staging.file_sequences(files).toDF(
+        file_sequences = self.staging.file_sequences(listed_files).toDF(
             added.listed_file, added.listed_sequence
         )
         # No delete would apply to a row whose file is not listed.

@@ -124,27 +124,27 @@ class RewriteSession:
             self._delete_stagings[field_ids] = key_table.staging
         return self._delete_stagings[field_ids]
 
-    def applied_records(self, group: Any, keys: Sequence[Key]) -> int | None:
+    def applied_records(self, file_group: Any, keys: Sequence[Key]) -> int | None:
         """The records of equality deletes that Iceberg's own reader takes in for the files of a
         group, added up over the files; None if a join applies them faster, they do not fit, or that
         reader misreads one of their keys.
         """
         if not all(key.is_read_correctly for key in keys):
             return None
-        is_small = int(group.inputFilesSizeInBytes()) <= max(
-            SMALL_BYTES, int(group.inputSplitSize())
+        is_small = int(file_group.inputFilesSizeInBytes()) <= max(
+            SMALL_BYTES, int(file_group.inputSplitSize())
         )
         record_count = int(
             self.staging.java.applied(
-                group.fileScanTasks(), most_delete_records(self.cluster.executor)
+                file_group.fileScanTasks(), most_delete_records(self.cluster.executor)
             )
         )
         return record_count if is_small and 0 <= record_count <= self.most_applied else None
 
-    def take_back(self, group: Any) -> None:
+    def take_back(self, file_group: Any) -> None:
         """Remove the files of a group that was not committed."""
         with contextlib.suppress(Exception):
-            self.commit_manager().abortFileGroup(group)
+            self.commit_manager().abortFileGroup(file_group)
 
     def commit_manager(self, *commit_arguments: Any) -> Any:
         """Iceberg's object that commits groups of this table."""
