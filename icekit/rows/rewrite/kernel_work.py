@@ -322,8 +322,8 @@ class KernelWork:
             )
             if sample.live_print != print_of_sample:
                 raise difference_error(
-                    f"for one key in {sample.one_in}, the old files hold {sample.live_print}, but this "
-                    f"rewrite wrote {print_of_sample}"
+                    f"for one key in {sample.one_in}, the old files hold {sample.live_print}, but "
+                    f"this rewrite wrote {print_of_sample}"
                 )
         sampled_count = sum(sample.row_count for sample in group.samples.values())
         shown_rows = None
@@ -355,8 +355,8 @@ class KernelWork:
         read_print = read_by_iceberg(self.rewrite.staging, java_tasks, hash_sql, asks_twice=False)
         if read_print != written_print:
             raise difference_error(
-                f"from {count(len(scan_tasks), 'old file')}, Iceberg's own reader reads {read_print}, "
-                f"but this rewrite wrote {written_print}"
+                f"from {count(len(scan_tasks), 'old file')}, Iceberg's own reader reads "
+                f"{read_print}, but this rewrite wrote {written_print}"
             )
         return CheckedRows(
             files=len(scan_tasks), of_files=read_print.row_count, read=read_print.row_count
