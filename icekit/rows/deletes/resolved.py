@@ -104,7 +104,9 @@ def resolved_snapshot(
     """
     with contextlib.ExitStack() as stack:
         with_key_columns = partial(_with_schema_of, snapshot_id=snapshot_id, field_ids=field_ids)
-        table_clone = stack.enter_context(clone(lake, table, snapshot_id, changed=with_key_columns))
+        table_clone = stack.enter_context(
+            clone(lake, table, snapshot_id, change_metadata=with_key_columns)
+        )
         clone_name = lake.sql_name(table_clone.table)
         try:
             inputs = find_inputs(lake.spark, remaining_deletes(lake.spark, clone_name))

@@ -174,7 +174,7 @@ def _compared_proof(reader: Reader, parent: Json, commit: Json) -> CommitProof:
         mismatches = _mismatches(grouped_prints[0], grouped_prints[1], group_fields) or [
             Mismatch("whole table", prints_before[()], prints_after[()])
         ]
-    rollback_sql = call(
+    rollback_sql = call_sql(
         reader.lake.name,
         "rollback_to_snapshot",
         table=display_name(reader.table),

@@ -30,7 +30,7 @@ class Mismatch:
 
     def __str__(self) -> str:
         gained_rows = self.after.row_count - self.before.row_count
-        partition_name = printable(self.partition_path)
+        partition_name = printable_text(self.partition_path)
         if gained_rows:
             problem = "too many" if gained_rows > 0 else "missing"
             counts_text = f"{self.before.row_count:,} before, {self.after.row_count:,} after"
