@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from icekit.common import frozen
 from icekit.common.errors import MetadataUnreadable, ReadersDisagree
-from icekit.common.sql import Identifier, display_name, identifier
+from icekit.common.sql import Identifier, call_sql, display_name, identifier
 from icekit.common.units import count
 from icekit.engine.bridge import iceberg_version, temporary_settings
 from icekit.engine.cluster import CACHE_KEYS

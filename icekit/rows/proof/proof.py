@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from icekit.common import frozen
-from icekit.common.units import count
+from icekit.common.units import count, printable_text
 from icekit.rows.proof.fingerprint import Fingerprint
 
 #: The mode of a proof that was made before the commits; see :class:`CheckedRows`.
