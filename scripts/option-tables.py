@@ -41,7 +41,7 @@ def _writers() -> str:
             by = f"`{keys.job_member}` in it"
         if keys.state_key.endswith("."):
             by = "the rest of the key"
-        rows.append(f"| {keys.writer} | `{key}` | {by or 'one job'} | {keys.source} |\n")
+        rows.append(f"| {keys.writer} | `{key}` | {by or 'one job'} | {keys.code_reference} |\n")
     head = "| writer | summary key | jobs are told apart by | where the writer reads it |\n"
     return "".join([head, "|---|---|---|---|\n", *rows])
 

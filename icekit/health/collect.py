@@ -266,7 +266,7 @@ def _count_files(
     has_contradictions = False
     try:
         has_contradictions = spark.roll_up(rollup, lake.spark, sql_name, snapshot_id) or any(
-            local.files_in_empty_manifests(observed_snapshot.manifests, source.read).values()
+            local.counts_in_empty_manifests(observed_snapshot.manifests, source.read).values()
         )
     except MetadataUnreadable as error:
         read_failure = error

@@ -48,7 +48,7 @@ def _forecast(lake: Lake, table: str) -> dict[str, Any]:
     executor = cluster_of(lake.spark).executor
     found = forecast_heap(facts, executor)
     of_task = (found.needed_bytes - BASE_BYTES) // executor.cores
-    return {"records": found.records, "task_bytes": of_task}
+    return {"records": found.max_deletes_per_file, "task_bytes": of_task}
 
 
 def _peak(lake: Lake, kind: str, table: str) -> dict[str, Any]:

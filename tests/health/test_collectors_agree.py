@@ -58,7 +58,7 @@ def test_spark_reads_only_the_statistics_of_key_columns(
         read.append(scan.scan().readSchema().catalogString())
         return rows
 
-    for name in ("_live_files", "_key_spans"):
+    for name in ("_live_file_rows", "_key_spans"):
         monkeypatch.setattr(spark, name, partial(noted, getattr(spark, name)))
     table.create("id bigint, part int, name string", "part")
     table.sql("INSERT INTO {t} SELECT id, 0, 'a' FROM range(5)")

@@ -101,9 +101,9 @@ def test_days_of_a_month_are_combined_and_other_partitions_stay_apart() -> None:
     ]
     by_month, by_value = rewrites(groups, "month a"), rewrites(groups, "identity b")
 
-    assert [(len(g.groups), g.partitions_out) for g in by_month] == [(2, 1), (1, 1)]
-    assert [(len(g.groups), g.partitions_out) for g in by_value] == [(1, None)] * 3
-    assert [(len(g.groups), g.partitions_out) for g in rewrites(groups)] == [(3, 1)]
+    assert [(len(g.groups), g.max_partitions_out) for g in by_month] == [(2, 1), (1, 1)]
+    assert [(len(g.groups), g.max_partitions_out) for g in by_value] == [(1, None)] * 3
+    assert [(len(g.groups), g.max_partitions_out) for g in rewrites(groups)] == [(3, 1)]
 
 
 def test_a_rewrite_leaves_at_most_a_file_for_each_row_or_partition() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icekit.health.facts.counts import Rollup
-from icekit.health.facts.local import MOST_UNREAD_BYTES, files_in_empty_manifests
+from icekit.health.facts.local import MOST_UNREAD_BYTES, counts_in_empty_manifests
 from icekit.health.facts.rollup import bucket_edges, lower_edge_of, max_file_size, min_file_size
 from icekit.iceberg.definition import Column, PartitionField, PartitionSpec
 from icekit.iceberg.key_bounds import range_end
@@ -227,4 +227,4 @@ def test_manifests_without_live_files_are_opened_to_see_it_up_to_some_bytes() ->
     ]
     empty = manifest({}, [])
 
-    assert files_in_empty_manifests(manifests, lambda _: empty) == {"0": 0, "3": 0}
+    assert counts_in_empty_manifests(manifests, lambda _: empty) == {"0": 0, "3": 0}

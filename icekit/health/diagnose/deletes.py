@@ -49,8 +49,8 @@ def equality_deletes(context: Context) -> Finding | None:
         f"{count(heap_forecast.delete_file_count, 'file')} for at most "
         f"{heap_forecast.data_file_count:,} of {facts.data.file_count:,} data files "
         f"({percent(affected_row_share)} of the rows). A full scan loads "
-        f"{count(heap_forecast.loads, 'delete record')}, up to {heap_forecast.records:,} for one "
-        "file",
+        f"{count(heap_forecast.record_loads, 'delete record')}, up to "
+        f"{heap_forecast.max_deletes_per_file:,} for one file",
         threshold="any equality delete with a higher sequence number than data whose key bounds "
         "it meets",
         source="table spec, Scan Planning",

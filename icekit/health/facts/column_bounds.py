@@ -13,7 +13,7 @@ _MOST_COLUMNS = 8
 
 def declared_columns(facts: TableFacts) -> list[str]:
     """The declared filter columns, and the columns of the sort order."""
-    sort_columns = [field.source for field in facts.sort_order]
+    sort_columns = [sort_field.source for sort_field in facts.sort_order]
     return list(dict.fromkeys([*facts.filter_columns, *sort_columns]))
 
 
@@ -25,16 +25,20 @@ def bounded_columns(facts: TableFacts) -> list[Column]:
     identity_columns = {
         f.source for f in facts.default_spec.active_fields if f.transform == "identity"
     }
-    declared_names = declared_columns(facts)
-    overlap_shares = {
-        sample.column: sample.stab_share
-        for sample in facts.metrics_sample.columns
-        if sample.stab_share is not None
-        and sample.column in facts.by_name
-        and sample.column not in identity_columns
-        and not facts.by_name[sample.column].type.startswith(NO_BOUNDS)
+    declared_column_names = declared_columns(facts)
+    overlap_share_by_column = {
+        column_sample.column: column_sample.stab_share
+        for column_sample in facts.metrics_sample.columns
+        if column_sample.stab_share is not None
+        and column_sample.column in facts.by_name
+        and column_sample.column not in identity_columns
+        and not facts.by_name[column_sample.column].type.startswith(NO_BOUNDS)
     }
-    ranked_names = sorted(
-        overlap_shares, key=lambda name: (name not in declared_names, overlap_shares[name])
+    ranked_column_names = sorted(
+        overlap_share_by_column,
+        key=lambda column_name: (
+            column_name not in declared_column_names,
+            overlap_share_by_column[column_name],
+        ),
     )
-    return [facts.by_name[name] for name in ranked_names[:_MOST_COLUMNS]]
+    return [facts.by_name[column_name] for column_name in ranked_column_names[:_MOST_COLUMNS]]

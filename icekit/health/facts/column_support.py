@@ -21,11 +21,13 @@ def unsupported_columns(metadata: Json, engine: Engine) -> tuple[UnsupportedColu
     """The columns of the current schema that an engine cannot read, or cannot write into new data
     files of the table's format.
     """
-    default_format = properties_of(metadata).get("write.format.default", "parquet")
-    return tuple(_unsupported(child_fields(schema_of(metadata)), engine, default_format.lower()))
+    default_file_format = properties_of(metadata).get("write.format.default", "parquet")
+    return tuple(
+        _unsupported_fields(child_fields(schema_of(metadata)), engine, default_file_format.lower())
+    )
 
 
-def _unsupported(
+def _unsupported_fields(
     fields: Iterable[Field], engine: Engine, file_format: str, *, is_element: bool = False
 ) -> Iterator[UnsupportedColumn]:
     for field in fields:
@@ -39,22 +41,24 @@ def _unsupported(
             elif not has_representation or not engine.can(Ability.WRITE, field.type, file_format):
                 yield UnsupportedColumn(field.names, field.type, Ability.WRITE)
             continue
-        if file_format == "parquet" and _is_empty(field.type):
+        if file_format == "parquet" and _has_no_parquet_column(field.type):
             yield UnsupportedColumn(field.names, "struct of unknown", Ability.WRITE)
             continue
         is_struct = field.type.get("type") == "struct"
         renamed_children = (
             child._replace(names=field.names + child.names) for child in child_fields(field.type)
         )
-        yield from _unsupported(renamed_children, engine, file_format, is_element=not is_struct)
+        yield from _unsupported_fields(
+            renamed_children, engine, file_format, is_element=not is_struct
+        )
 
 
-def _is_empty(kind: Any) -> bool:
+def _has_no_parquet_column(field_type: Any) -> bool:
     """Whether Parquet has no column for a type."""
-    if isinstance(kind, str):
-        return kind == "unknown"
-    return kind.get("type") == "struct" and all(
-        _is_empty(field.type) for field in child_fields(kind)
+    if isinstance(field_type, str):
+        return field_type == "unknown"
+    return field_type.get("type") == "struct" and all(
+        _has_no_parquet_column(field.type) for field in child_fields(field_type)
     )
 
 
@@ -62,14 +66,16 @@ def engine_limits(engine: Engine, columns: Sequence[UnsupportedColumn]) -> str:
     """What an engine cannot do with columns: ``Spark … cannot read column c (time)``."""
     sentence_parts = []
     for ability in (Ability.READ, Ability.WRITE):
-        column_names = [
+        column_texts = [
             f"{display_name(column.names)} ({column.type})"
             for column in columns
             if column.ability is ability
         ]
-        if column_names:
-            noun = "column" if len(column_names) == 1 else "columns"
-            sentence_parts.append(f"{ability} {noun} {first_names(column_names, _MOST_COLUMNS)}")
+        if column_texts:
+            column_noun = "column" if len(column_texts) == 1 else "columns"
+            sentence_parts.append(
+                f"{ability} {column_noun} {first_names(column_texts, _MOST_COLUMNS)}"
+            )
     return f"{engine} cannot {' and cannot '.join(sentence_parts)}"
 
 
@@ -78,14 +84,14 @@ def newer_engine_sentence(columns: Sequence[UnsupportedColumn]) -> str:
     reading_engines = [
         first_reading_engine(column.type) for column in columns if column.ability is Ability.READ
     ]
-    versions = [
+    engine_versions = [
         (reading_engine.spark, reading_engine.iceberg)
         for reading_engine in reading_engines
         if reading_engine is not None
     ]
-    if not reading_engines or len(versions) < len(reading_engines):
+    if not reading_engines or len(engine_versions) < len(reading_engines):
         return ""
-    return f"{Engine(*max(versions))} can read them."
+    return f"{Engine(*max(engine_versions))} can read them."
 
 
 def require_supported(facts: TableFacts) -> None:
@@ -101,34 +107,36 @@ def require_supported(facts: TableFacts) -> None:
         )
 
 
-def order_refusal(facts: TableFacts, strategy: str, names: Sequence[str]) -> str | None:
+def order_refusal(facts: TableFacts, strategy: str, column_names: Sequence[str]) -> str | None:
     """Why Iceberg's own action would refuse to order rows by these columns after it has begun; None
     if it would not. ``strategy`` is ``sort``, ``zorder`` or ``hilbert``.
     """
-    columns = [facts.by_name[name] for name in names]
-    ability = Ability.SORT if strategy == "sort" else Ability.CURVE
-    if strategy != "sort" and (refusal := _curve_refusal(facts, strategy, names)):
-        return refusal
+    columns = [facts.by_name[column_name] for column_name in column_names]
+    required_ability = Ability.SORT if strategy == "sort" else Ability.CURVE
+    if strategy != "sort" and (curve_refusal := _curve_refusal(facts, strategy, column_names)):
+        return curve_refusal
     for column in columns:
         if not column.is_in_structs:
             return f"{column.name} is inside a list or a map"
-        if not facts.engine.can(ability, column.type):
+        if not facts.engine.can(required_ability, column.type):
             return f"it has no order for the type of {column.name} ({column.type})"
     return None
 
 
-def _curve_refusal(facts: TableFacts, strategy: str, names: Sequence[str]) -> str | None:
+def _curve_refusal(facts: TableFacts, strategy: str, column_names: Sequence[str]) -> str | None:
     if strategy == "hilbert" and not facts.engine.has_hilbert:
         return f"{facts.engine} has no Hilbert curve; Iceberg 1.12 on Spark 4 has one"
     for column in facts.columns:
         if column.names[0].lower() == _RESERVED[strategy]:
             return f"it adds a column of the name of {column.names[0]} while it orders rows"
     identity_columns = {
-        field.source for field in facts.default_spec.fields if field.transform == "identity"
+        partition_field.source
+        for partition_field in facts.default_spec.fields
+        if partition_field.transform == "identity"
     }
-    if identity_columns.issuperset(names):
+    if identity_columns.issuperset(column_names):
         return "all columns are identity partition columns, which have one value in each partition"
-    for column in (facts.by_name[name] for name in names):
+    for column in (facts.by_name[column_name] for column_name in column_names):
         top_level_name = column.names[0]
         if len(column.names) > 1 or "." in top_level_name or "`" in top_level_name:
             return f"{column.name!r} is inside a struct, or has a dot or a backtick in its name"

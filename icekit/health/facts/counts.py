@@ -87,14 +87,14 @@ class Rollup:
             kind is Kind.EQUALITY_DELETES and self.is_global(p) for p, kind, _ in self.bucket_counts
         )
 
-    def set_sequence_width(self, partition_count: Callable[[], int]) -> None:
+    def set_sequence_width(self, count_partitions: Callable[[], int]) -> None:
         """Set how many consecutive sequence numbers count as one: 1 unless there are very many.
 
         There cannot be more rows than files, nor more than partitions times sequence numbers.
         Without deletes, sequence numbers are not counted.
         """
         if self.has_deletes and sum(map(live_count, self.manifests)) > MAX_SEQUENCE_ROWS:
-            max_row_count = partition_count() * self.last_sequence_number
+            max_row_count = count_partitions() * self.last_sequence_number
             self.sequence_width = max(self.sequence_width, -(-max_row_count // MAX_SEQUENCE_ROWS))
 
     def move_to_unapplied(
@@ -110,49 +110,53 @@ class Rollup:
         Planning"). Within a range of sequence numbers the order is not known, so deletes count as
         later.
         """
-        oldest_sequences: dict[Partition, int] = {}
-        for partition, kind, sequence in self.bucket_counts:
+        oldest_by_partition: dict[Partition, int] = {}
+        for partition, kind, sequence_number in self.bucket_counts:
             if kind is Kind.DATA:
-                end = range_end(sequence, self.sequence_width)
-                oldest_sequences[partition] = min(end, oldest_sequences.get(partition, NEVER))
-        oldest_sequence = min(oldest_sequences.values(), default=NEVER)
+                end = range_end(sequence_number, self.sequence_width)
+                oldest_by_partition[partition] = min(end, oldest_by_partition.get(partition, NEVER))
+        oldest_data_sequence = min(oldest_by_partition.values(), default=NEVER)
 
-        def is_dangling(partition: Partition, kind: Kind, sequence: int) -> bool:
-            end = range_end(sequence, self.sequence_width)
-            oldest_data = oldest_sequences.get(partition, NEVER)
+        def is_dangling(partition: Partition, kind: Kind, sequence_number: int) -> bool:
+            end = range_end(sequence_number, self.sequence_width)
+            oldest_number = oldest_by_partition.get(partition, NEVER)
             if kind is not Kind.EQUALITY_DELETES:
-                return kind is not Kind.DATA and end < oldest_data
+                return kind is not Kind.DATA and end < oldest_number
             if self.is_global(partition):
-                oldest_data = oldest_sequence
-            return end <= oldest_data if self.sequence_width == 1 else end < oldest_data
+                oldest_number = oldest_data_sequence
+            return end <= oldest_number if self.sequence_width == 1 else end < oldest_number
 
         self.move_to_unapplied(DeleteState.DANGLING, is_dangling)
 
     def rule_out_deletes(
         self,
         partitions: Sequence[Partition],
-        data: KeyBounds,
-        deletes: Mapping[tuple[int, ...], KeyBounds],
+        data_bounds: KeyBounds,
+        delete_bounds_by_key: Mapping[tuple[int, ...], KeyBounds],
     ) -> None:
         """Set the equality deletes apart whose keys are in no older data file by their bounds, and
-        count what bounds rule out of other data; files are keyed by the places of ``partitions``.
+        count what bounds rule out of other data; files are keyed by the indexes of ``partitions``.
         """
         global_indexes = {
-            number
-            for number, one_partition in enumerate(partitions)
+            partition_index
+            for partition_index, one_partition in enumerate(partitions)
             if self.is_global(one_partition)
         }
-        exclusions = rule_out_by_bounds(data, deletes, global_indexes, self.sequence_width == 1)
+        exclusions = rule_out_by_bounds(
+            data_bounds, delete_bounds_by_key, global_indexes, self.sequence_width == 1
+        )
         self.ruled_out_counts = {
             (partitions[n], end): counts
             for (n, end), counts in exclusions.counts_by_data_key.items()
         }
-        new_key_groups = {(partitions[number], end) for number, end in exclusions.delete_keys}
+        new_key_ranges = {
+            (partitions[partition_index], end) for partition_index, end in exclusions.delete_keys
+        }
         self.move_to_unapplied(
             DeleteState.NEW_KEYS,
-            lambda partition, kind, sequence: (
+            lambda partition, kind, sequence_number: (
                 kind is Kind.EQUALITY_DELETES
-                and (partition, range_end(sequence, self.sequence_width)) in new_key_groups
+                and (partition, range_end(sequence_number, self.sequence_width)) in new_key_ranges
             ),
         )
 
@@ -164,11 +168,13 @@ class Rollup:
 
     def file_counts(self) -> FileCounts:
         """The live data files and delete files, each as often as it is listed."""
-        counts: Counter[bool] = Counter()
+        counts_by_kind: Counter[Kind] = Counter()
         for (_, kind, _), buckets in self.bucket_counts.items():
-            counts[kind is Kind.DATA] += sum(row[0] for row in buckets.values())
-        unapplied_count = sum(count for count, _, _ in self.unapplied_counts.values())
-        return FileCounts(counts[True], counts[False] + unapplied_count)
+            counts_by_kind[kind] += sum(row[0] for row in buckets.values())
+        data_count = counts_by_kind[Kind.DATA]
+        applied_count = counts_by_kind.total() - data_count
+        unapplied_count = sum(file_count for file_count, _, _ in self.unapplied_counts.values())
+        return FileCounts(data_count, applied_count + unapplied_count)
 
     def unapplied_deletes(self) -> tuple[UnappliedDeletes, ...]:
         """Freeze the deletes that apply to nothing."""
@@ -183,12 +189,15 @@ class Rollup:
             lambda: defaultdict(list)
         )
         for (partition, kind, _), buckets in self.bucket_counts.items():
-            for edge, row in buckets.items():
-                rows_by_group[partition, kind][edge].append(row)
+            for lower_edge, bucket_row in buckets.items():
+                rows_by_group[partition, kind][lower_edge].append(bucket_row)
         return tuple(
             FileGroup(
                 *key,
-                tuple(_bucket(edge, rows) for edge, rows in sorted(rows_by_group[key].items())),
+                tuple(
+                    _bucket(lower_edge, bucket_rows)
+                    for lower_edge, bucket_rows in sorted(rows_by_group[key].items())
+                ),
                 self.file_scoped_counts[key],
             )
             for key in sorted(rows_by_group, key=_key_order)
@@ -201,25 +210,31 @@ class Rollup:
         well_sized_min = min_file_size(self.target_bytes)
         well_sized_max = max_file_size(self.target_bytes)
         counts_by_partition: dict[Partition, dict[int, Counter[str]]] = {}
-        for (partition, kind, sequence), buckets in self.bucket_counts.items():
+        for (partition, kind, sequence_number), buckets in self.bucket_counts.items():
             if not (has_global_deletes or partition in partitions_with_deletes):
                 continue
             counts_by_sequence = counts_by_partition.setdefault(partition, defaultdict(Counter))
-            counts = counts_by_sequence[range_end(sequence, self.sequence_width)]
-            for file_count, size, record_count, min_size, max_size in buckets.values():
-                counts[f"{_COUNTED_AS[kind]}_file_count"] += file_count
-                counts[f"{_COUNTED_AS[kind]}_record_count"] += record_count
+            sequence_counts = counts_by_sequence[range_end(sequence_number, self.sequence_width)]
+            for file_count, size_in_bytes, record_count, min_bytes, max_bytes in buckets.values():
+                sequence_counts[f"{_COUNTED_AS[kind]}_file_count"] += file_count
+                sequence_counts[f"{_COUNTED_AS[kind]}_record_count"] += record_count
                 # Both limits are bucket edges, so no bucket crosses them.
-                if kind is Kind.DATA and well_sized_min <= min_size and max_size <= well_sized_max:
-                    counts["well_sized_file_count"] += file_count
-                    counts["well_sized_bytes"] += size
+                if (
+                    kind is Kind.DATA
+                    and well_sized_min <= min_bytes
+                    and max_bytes <= well_sized_max
+                ):
+                    sequence_counts["well_sized_file_count"] += file_count
+                    sequence_counts["well_sized_bytes"] += size_in_bytes
         for (partition, end), (file_count, record_count) in self.ruled_out_counts.items():
-            counts = counts_by_partition[partition][end]
-            counts.update(ruled_out_file_count=file_count, ruled_out_record_count=record_count)
+            sequence_counts = counts_by_partition[partition][end]
+            sequence_counts.update(
+                ruled_out_file_count=file_count, ruled_out_record_count=record_count
+            )
         return tuple(
-            SequenceCounts(partition, end, **counts)
+            SequenceCounts(partition, end, **sequence_counts)
             for partition in sorted(counts_by_partition, key=sort_key)
-            for end, counts in sorted(counts_by_partition[partition].items())
+            for end, sequence_counts in sorted(counts_by_partition[partition].items())
         )
 
 
@@ -229,10 +244,15 @@ def add(counts: list[int], *amounts: int) -> None:
         counts[index] += amount
 
 
-def _bucket(edge: int, rows: Iterable[Sequence[int]]) -> Bucket:
-    file_counts, sizes, record_counts, min_sizes, max_sizes = zip(*rows, strict=True)
+def _bucket(lower_edge: int, bucket_rows: Iterable[Sequence[int]]) -> Bucket:
+    file_counts, byte_counts, record_counts, min_sizes, max_sizes = zip(*bucket_rows, strict=True)
     return Bucket(
-        edge, sum(file_counts), sum(sizes), sum(record_counts), min(min_sizes), max(max_sizes)
+        lower_edge,
+        sum(file_counts),
+        sum(byte_counts),
+        sum(record_counts),
+        min(min_sizes),
+        max(max_sizes),
     )
 
 
@@ -241,4 +261,4 @@ _RANKS = {name: rank for rank, name in enumerate((*Kind, *DeleteState))}
 
 def _key_order(key: tuple[Any, ...]) -> tuple[object, ...]:
     """The order of keys of partition, kind, and state."""
-    return sort_key(key[0]), *(_RANKS[name] for name in key[1:])
+    return sort_key(key[0]), *(_RANKS[kind_or_state] for kind_or_state in key[1:])

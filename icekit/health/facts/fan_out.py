@@ -25,13 +25,13 @@ class RewriteGroup:
     """The data files whose rows go into the same partitions of the current spec: those of one of
     its partitions, or of older specs.
 
-    ``partitions_out`` is the most partitions that the rows of one of the ``groups`` go to (1 in the
-    current spec); None if only the number of rows limits it. ``has_older_specs``: the files are of
-    older specs.
+    ``max_partitions_out`` is the most partitions that the rows of one of the ``groups`` go to (1 in
+    the current spec); None if only the number of rows limits it. ``has_older_specs``: the files are
+    of older specs.
     """
 
     groups: tuple[FileGroup, ...]
-    partitions_out: int | None = 1
+    max_partitions_out: int | None = 1
     has_older_specs: bool = False
     row_group_bytes: int = 128 * 2**20
 
@@ -43,7 +43,7 @@ class RewriteGroup:
     @property
     def has_exact_partition_count(self) -> bool:
         """Whether the number of partitions is known, and not only its maximum."""
-        return self.partitions_out == 1
+        return self.max_partitions_out == 1
 
     def files_out(self, buckets: Sequence[Bucket], target_bytes: int) -> int:
         """The files that a rewrite of some of the files leaves: about, by how Iceberg packs them,
@@ -54,20 +54,20 @@ class RewriteGroup:
             return 0
         if self.has_exact_partition_count:
             # Those that move are shuffled.
-            expected_count = expected_files(size_in_bytes, target_bytes)
+            expected_file_count = expected_files(size_in_bytes, target_bytes)
             return (
-                expected_count
+                expected_file_count
                 if self.has_older_specs
                 else packed_files(buckets, target_bytes, self.row_group_bytes)
             )
         # A row each, or one file in each partition and another wherever the target size is reached.
         record_count = sum(bucket.record_count for bucket in buckets)
-        max_files = (
+        max_file_count = (
             record_count
-            if self.partitions_out is None
-            else self.partitions_out * len(self.groups) + size_in_bytes // target_bytes
+            if self.max_partitions_out is None
+            else self.max_partitions_out * len(self.groups) + size_in_bytes // target_bytes
         )
-        return max(1, min(record_count, max_files))
+        return max(1, min(record_count, max_file_count))
 
 
 def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
@@ -76,25 +76,25 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
     """
     rewrites: list[RewriteGroup] = []
     row_group_bytes = facts.int_setting(ROW_GROUP)
-    groups_by_values: dict[tuple[object, ...], list[FileGroup]] = {}
-    for group in facts.of_kind(Kind.DATA):
-        if group.partition.spec_id == facts.default_spec_id:
-            rewrites.append(RewriteGroup((group,), row_group_bytes=row_group_bytes))
+    older_groups_by_values: dict[tuple[object, ...], list[FileGroup]] = {}
+    for file_group in facts.of_kind(Kind.DATA):
+        if file_group.partition.spec_id == facts.default_spec_id:
+            rewrites.append(RewriteGroup((file_group,), row_group_bytes=row_group_bytes))
         else:
             # Files of one older partition are not split, so values that are not known are those of
             # the partition itself.
             current_values = values_in_spec(
-                facts.spec(group.partition.spec_id), group.partition, facts.default_spec
+                facts.spec(file_group.partition.spec_id), file_group.partition, facts.default_spec
             )
-            key = current_values if None not in current_values else (group.partition,)
-            groups_by_values.setdefault(key, []).append(group)
-    for older_groups in groups_by_values.values():
-        specs = {facts.spec(group.partition.spec_id) for group in older_groups}
-        partition_limits = [most_partitions(spec, facts.default_spec) for spec in specs]
+            key = current_values if None not in current_values else (file_group.partition,)
+            older_groups_by_values.setdefault(key, []).append(file_group)
+    for older_groups in older_groups_by_values.values():
+        older_specs = {facts.spec(file_group.partition.spec_id) for file_group in older_groups}
+        max_partition_counts = [most_partitions(spec, facts.default_spec) for spec in older_specs]
         max_partitions = (
             None
-            if None in partition_limits
-            else max(limit for limit in partition_limits if limit is not None)
+            if None in max_partition_counts
+            else max(max_count for max_count in max_partition_counts if max_count is not None)
         )
         rewrites.append(RewriteGroup(tuple(older_groups), max_partitions, has_older_specs=True))
     return tuple(rewrites)
@@ -109,15 +109,15 @@ def most_output_partitions(
     older_spec: PartitionSpec, current_spec: PartitionSpec, partition_count: int, row_count: int
 ) -> int:
     """The most partitions of the current spec that hold rows of so many partitions of another."""
-    targets_per_partition = (
+    outputs_per_partition = (
         1
         if older_spec.spec_id == current_spec.spec_id
         else most_partitions(older_spec, current_spec)
     )
     return (
         row_count
-        if targets_per_partition is None
-        else min(row_count, targets_per_partition * partition_count)
+        if outputs_per_partition is None
+        else min(row_count, outputs_per_partition * partition_count)
     )
 
 
@@ -131,10 +131,12 @@ def is_separable_by_filter(older_spec: PartitionSpec, current_spec: PartitionSpe
     current_transforms = {
         (field.source_id, field.transform) for field in current_spec.active_fields
     }
-    fields = older_spec.active_fields
-    return all((field.source_id, field.transform) in current_transforms for field in fields) or (
-        len(fields) == 1
-        and fields[0].transform in WITHOUT_FUNCTIONS
+    older_fields = older_spec.active_fields
+    return all(
+        (field.source_id, field.transform) in current_transforms for field in older_fields
+    ) or (
+        len(older_fields) == 1
+        and older_fields[0].transform in WITHOUT_FUNCTIONS
         and not current_spec.is_unpartitioned
     )
 
@@ -153,20 +155,20 @@ def most_partitions(older_spec: PartitionSpec, current_spec: PartitionSpec) -> i
     """The most partitions of the current spec that hold rows of one partition of an older spec;
     None if the specs do not limit it.
     """
-    product = 1
-    for field in current_spec.active_fields:
-        value_counts = [
-            _most_values(older_field, field)
+    max_partition_count = 1
+    for current_field in current_spec.active_fields:
+        max_value_counts = [
+            _most_values(older_field, current_field)
             for older_field in older_spec.active_fields
-            if older_field.source_id == field.source_id
+            if older_field.source_id == current_field.source_id
         ]
-        if field.bucket_count:
-            value_counts.append(field.bucket_count + 1)
-        known_counts = [n for n in value_counts if n is not None]
-        if not known_counts:
+        if current_field.bucket_count:
+            max_value_counts.append(current_field.bucket_count + 1)
+        limited_counts = [n for n in max_value_counts if n is not None]
+        if not limited_counts:
             return None
-        product *= min(known_counts)
-    return product
+        max_partition_count *= min(limited_counts)
+    return max_partition_count
 
 
 def values_in_spec(
@@ -178,45 +180,53 @@ def values_in_spec(
     return tuple(
         next(
             (
-                _derived_value(older_field, value, field)
-                for older_field, value in zip(older_spec.fields, partition.values, strict=True)
-                if older_field.source_id == field.source_id
-                and _most_values(older_field, field) == 1
+                _derived_value(older_field, older_value, current_field)
+                for older_field, older_value in zip(
+                    older_spec.fields, partition.values, strict=True
+                )
+                if older_field.source_id == current_field.source_id
+                and _most_values(older_field, current_field) == 1
             ),
             None,
         )
-        for field in current_spec.active_fields
+        for current_field in current_spec.active_fields
     )
 
 
-def _most_values(older_field: PartitionField, field: PartitionField) -> int | None:
+def _most_values(older_field: PartitionField, current_field: PartitionField) -> int | None:
     """The most values of a field in one value of another field of the same column; None without a
     limit.
     """
-    if older_field.transform in (field.transform, "identity"):
+    if older_field.transform in (current_field.transform, "identity"):
         return 1
-    if older_field.transform in UNITS and field.transform in UNITS:
-        first_unit = UNITS.index(older_field.transform)
-        last_unit = UNITS.index(field.transform)
-        return math.prod(_MOST_IN_ONE[unit] for unit in UNITS[first_unit:last_unit])
-    if older_field.bucket_count and field.bucket_count:
-        return field.bucket_count if older_field.bucket_count % field.bucket_count else 1
+    if older_field.transform in UNITS and current_field.transform in UNITS:
+        older_unit_index = UNITS.index(older_field.transform)
+        current_unit_index = UNITS.index(current_field.transform)
+        return math.prod(_MOST_IN_ONE[unit] for unit in UNITS[older_unit_index:current_unit_index])
+    if older_field.bucket_count and current_field.bucket_count:
+        return (
+            current_field.bucket_count
+            if older_field.bucket_count % current_field.bucket_count
+            else 1
+        )
     return None
 
 
 def _derived_value(
-    older_field: PartitionField, value: Scalar, field: PartitionField
+    older_field: PartitionField, older_value: Scalar, current_field: PartitionField
 ) -> tuple[object, ...]:
     """The field's own value where it is easily computed; else what it is computed from, which tells
     fewer values apart as equal.
     """
-    if value is None:
+    if older_value is None:
         return (None,)
     time_unit = "day" if older_field.result_type == "date" else older_field.transform
-    if isinstance(value, int) and time_unit in UNITS and field.transform in UNITS:
+    if isinstance(older_value, int) and time_unit in UNITS and current_field.transform in UNITS:
         # Times before year 1 or after 9999 have no calendar here.
         with contextlib.suppress(ValueError, OverflowError):
-            return time_unit_start(time_unit, value).timetuple()[: UNITS.index(field.transform) + 1]
-    if isinstance(value, int) and older_field.bucket_count:
-        return (value % field.bucket_count,)
-    return older_field.transform, value
+            return time_unit_start(time_unit, older_value).timetuple()[
+                : UNITS.index(current_field.transform) + 1
+            ]
+    if isinstance(older_value, int) and older_field.bucket_count:
+        return (older_value % current_field.bucket_count,)
+    return older_field.transform, older_value

@@ -69,43 +69,45 @@ def partitions_written_within(
     Commits that only replace files (compactions) do not count. Reads the manifests that were added
     since then, which may hold older entries too, newest first, until these have
     :data:`MOST_ENTRIES`, and at most ``most_manifests``. A partition that is left out is not waited
-    for. ``listed`` is the snapshot's manifest list, if it has been read.
+    for. ``snapshot_manifests`` is the snapshot's manifest list, if it has been read.
     """
-    since_ms = now_ms - round(minutes * 60_000)
-    recent_operations = {
+    window_start_ms = now_ms - round(minutes * 60_000)
+    recent_operations_by_id = {
         s["snapshot-id"]: summary_of(s).get("operation")
-        for s in takewhile(lambda s: s["timestamp-ms"] >= since_ms, table_head.lineage())
+        for s in takewhile(lambda s: s["timestamp-ms"] >= window_start_ms, table_head.lineage())
     }
     writing_snapshot_ids = {
         snapshot_id
-        for snapshot_id, operation in recent_operations.items()
+        for snapshot_id, operation in recent_operations_by_id.items()
         if operation != "replace"
     }
-    location = (table_head.snapshot or {}).get("manifest-list")
-    if not minutes or not writing_snapshot_ids or location is None:
+    manifest_list_path = (table_head.snapshot or {}).get("manifest-list")
+    if not minutes or not writing_snapshot_ids or manifest_list_path is None:
         return frozenset()
     manifests = (
-        manifest_list(read(location), location)
+        manifest_list(read(manifest_list_path), manifest_list_path)
         if snapshot_manifests is None
         else snapshot_manifests
     )
-    recent_manifests = [m for m in manifests if m.get("added_snapshot_id") in recent_operations]
+    recent_manifests = [
+        m for m in manifests if m.get("added_snapshot_id") in recent_operations_by_id
+    ]
     newest_manifests = sorted(recent_manifests, key=lambda m: -(m.get("sequence_number") or 0))[
         :most_manifests
     ]
     partitions: set[Partition] = set()
-    entries_left = MOST_ENTRIES
-    for manifest, content in read_manifests_ahead(read, newest_manifests):
-        for _, partition, _, snapshot_id in files_of(manifest, content, frozenset()):
-            entries_left -= 1
+    entry_budget = MOST_ENTRIES
+    for manifest, manifest_bytes in read_manifests_ahead(read, newest_manifests):
+        for _, partition, _, snapshot_id in files_of(manifest, manifest_bytes, frozenset()):
+            entry_budget -= 1
             if snapshot_id in writing_snapshot_ids:
                 partitions.add(partition)
-        if entries_left <= 0:
+        if entry_budget <= 0:
             break
     return frozenset(partitions)
 
 
-def commits_since(table_head: Head, start_id: int | None) -> tuple[Json, ...]:
+def commits_since(table_head: Head, start_snapshot_id: int | None) -> tuple[Json, ...]:
     """The commits after a snapshot, oldest first.
 
     Raises :class:`~icekit.common.errors.SnapshotNotFound` if that snapshot is no longer an
@@ -113,12 +115,12 @@ def commits_since(table_head: Head, start_id: int | None) -> tuple[Json, ...]:
     """
     commits: list[Json] = []
     for snapshot in table_head.lineage():
-        if snapshot["snapshot-id"] == start_id:
+        if snapshot["snapshot-id"] == start_snapshot_id:
             return tuple(reversed(commits))
         commits.append(snapshot)
-    if start_id is None:
+    if start_snapshot_id is None:
         return tuple(reversed(commits))
     raise SnapshotNotFound(
-        f"Snapshot {start_id}, from which the run started, is no longer an ancestor of the table's "
-        "current snapshot; plan again."
+        f"Snapshot {start_snapshot_id}, from which the run started, is no longer an ancestor of "
+        "the table's current snapshot; plan again."
     )

@@ -56,21 +56,21 @@ class HeapForecast(Shown):
     """The heap per executor that a read or a rewrite by Spark itself needs, and whether it fits: an
     upper bound.
 
-    ``records`` delete records apply to the worst data file, which is in partition ``path``; each
-    has a key of ``key_bytes``, counted as different from all others. ``loads`` counts each delete
-    record once per data file that loads it.
+    ``max_deletes_per_file`` delete records apply to the worst data file, which is in the partition
+    ``partition_name``; each has a key of ``key_bytes``, counted as different from all others.
+    ``record_loads`` counts each delete record once per data file that loads it.
     """
 
     catalog: str
     table: tuple[str, ...]
     executor: Executor
-    records: int = 0
+    max_deletes_per_file: int = 0
     key_bytes: int = 0
-    path: str = ""
+    partition_name: str = ""
     data_file_count: int = 0
     delete_file_count: int = 0
     delete_record_count: int = 0
-    loads: int = 0
+    record_loads: int = 0
 
     @property
     def name(self) -> str:
@@ -80,14 +80,14 @@ class HeapForecast(Shown):
     @property
     def is_empty(self) -> bool:
         """Tell whether no equality delete applies to any data file."""
-        return not self.records
+        return not self.max_deletes_per_file
 
     @property
     def needed_bytes(self) -> int:
         """The peak of an executor whose tasks all work on the worst data files; 0 if no delete
         applies.
         """
-        task_bytes = self.records * (RECORD_BYTES + self.key_bytes)
+        task_bytes = self.max_deletes_per_file * (RECORD_BYTES + self.key_bytes)
         return 0 if self.is_empty else BASE_BYTES + self.executor.cores * task_bytes
 
     @property
@@ -102,7 +102,7 @@ class HeapForecast(Shown):
                 Badge("fine", "✔ nothing to forecast", self.name),
                 Sentence("No equality delete applies to any data file."),
             ]
-        kind, mark = _KIND[self.verdict]
+        badge_kind, badge_mark = _KIND[self.verdict]
         need_text = (
             f"To read or rewrite {self.name}, Spark itself needs about {size(self.needed_bytes)} "
             f"per executor of {count(self.executor.cores, 'core')}; the heap is "
@@ -110,24 +110,25 @@ class HeapForecast(Shown):
         )
         compact_command = command_line("compact", self.catalog, self.name)
         convert_command = command_line("convert", self.catalog, self.name)
-        remedy = (
+        remedy_text = (
             f"{compact_command} does not need this memory. {convert_command} does not need it "
             "either, and rewrites "
             "no data file."
         )
         return [
-            Badge(kind, f"{mark} {self.verdict}", self.name),
-            Sentence(need_text if self.verdict == "fits" else f"{need_text} {remedy}"),
+            Badge(badge_kind, f"{badge_mark} {self.verdict}", self.name),
+            Sentence(need_text if self.verdict == "fits" else f"{need_text} {remedy_text}"),
             Sentence(
                 f"{count(self.delete_record_count, 'equality delete record')} in "
                 f"{count(self.delete_file_count, 'file')}; a full scan of "
                 f"{count(self.data_file_count, 'data file')} loads "
-                f"{count(self.loads, 'delete record')}."
+                f"{count(self.record_loads, 'delete record')}."
             ),
             Sentence(
-                f"One data file in {self.path} needs up to "
-                f"{count(self.records, 'delete record')}: {self.records:,} × ({RECORD_BYTES} + "
-                f"{self.key_bytes} bytes of the key) × {count(self.executor.cores, 'task')}, and "
+                f"One data file in {self.partition_name} needs up to "
+                f"{count(self.max_deletes_per_file, 'delete record')}: "
+                f"{self.max_deletes_per_file:,} × ({RECORD_BYTES} + {self.key_bytes} bytes of the "
+                f"key) × {count(self.executor.cores, 'task')}, and "
                 f"{size(BASE_BYTES)} for Spark itself. A peak fits if it needs at most "
                 f"{percent(FITS_SHARE)} of the heap."
             ),
@@ -144,18 +145,18 @@ def forecast_heap(facts: TableFacts, executor: Executor) -> HeapForecast:
     if not applied_deletes:
         return HeapForecast(facts.catalog, facts.table, executor)
     worst_deletes = max(applied_deletes, key=lambda a: (a.max_deletes_per_file, a.record_loads))
-    equality_deletes = facts.total(Kind.EQUALITY_DELETES)
+    equality_delete_totals = facts.total(Kind.EQUALITY_DELETES)
     return HeapForecast(
         facts.catalog,
         facts.table,
         executor,
-        records=worst_deletes.max_deletes_per_file,
+        max_deletes_per_file=worst_deletes.max_deletes_per_file,
         key_bytes=key_bytes(facts),
-        path=facts.partition_name(worst_deletes.partition),
+        partition_name=facts.partition_name(worst_deletes.partition),
         data_file_count=sum(a.data_file_count for a in applied_deletes),
-        delete_file_count=equality_deletes.file_count,
-        delete_record_count=equality_deletes.record_count,
-        loads=sum(a.record_loads for a in applied_deletes),
+        delete_file_count=equality_delete_totals.file_count,
+        delete_record_count=equality_delete_totals.record_count,
+        record_loads=sum(a.record_loads for a in applied_deletes),
     )
 
 
@@ -171,8 +172,8 @@ def key_bytes(facts: TableFacts) -> int:
 
 def value_bytes(type_name: str) -> int:
     """The bytes of a value of an Iceberg type: assumed for texts and binaries."""
-    if fixed_length := re.fullmatch(r"fixed\[(\d+)\]", type_name):
-        return int(fixed_length[1])
+    if fixed_type_match := re.fullmatch(r"fixed\[(\d+)\]", type_name):
+        return int(fixed_type_match[1])
     if type_name.startswith("decimal"):
         return 16
     return ASSUMED_BYTES if type_name in {"string", "binary"} else _BYTES.get(type_name, 8)

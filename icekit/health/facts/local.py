@@ -16,7 +16,7 @@ from icekit.health.facts.local_deletes import (
     file_identity,
     integrity_with_examples,
     name_hash,
-    named_data_file,
+    named_data_path,
 )
 from icekit.health.facts.rollup import kind_of, lower_edge_of
 from icekit.health.facts.summaries import field_ranges, manifest_integrity, narrow_fields
@@ -60,60 +60,63 @@ def roll_up(
     )
     file_counter = _FileCounter(rollup)
     narrow_manifests: list[NarrowManifest] = []
-    live_file_counts: dict[str, int] = {}
-    for index, (manifest, content) in enumerate(read_manifests_ahead(read, live_manifests)):
+    live_counts_by_path: dict[str, int] = {}
+    for manifest_index, (manifest, manifest_bytes) in enumerate(
+        read_manifests_ahead(read, live_manifests)
+    ):
         if progress:
-            progress(index, len(live_manifests))
+            progress(manifest_index, len(live_manifests))
         count_manifest = (
             file_counter.add_deletes if is_delete_manifest(manifest) else file_counter.add_data
         )
         partition_fields = rollup.specs[manifest["partition_spec_id"]].fields
         earlier_file_count = len(file_counter.file_identities)
-        partitions = count_manifest(manifest, content)
-        live_file_counts[manifest["manifest_path"]] = (
+        manifest_partitions = count_manifest(manifest, manifest_bytes)
+        live_counts_by_path[manifest["manifest_path"]] = (
             len(file_counter.file_identities) - earlier_file_count
         )
         narrow_manifests += narrow_fields(
-            manifest, partition_fields, field_ranges(partition_fields, partitions)
+            manifest, partition_fields, field_ranges(partition_fields, manifest_partitions)
         )
-    misplaced_states = file_counter.settle_scoped_deletes()
+    states_by_identity = file_counter.settle_scoped_deletes()
     rollup.set_sequence_width(
         lambda: len({p for p, _, _ in (*rollup.bucket_counts, *rollup.unapplied_counts)})
     )
     rollup.move_dangling_to_unapplied()
     file_counter.rule_out_deletes()
-    live_file_counts |= files_in_empty_manifests(rollup.manifests, read)
-    rollup.integrity = manifest_integrity(rollup.manifests, narrow_manifests, live_file_counts)
+    live_counts_by_path |= counts_in_empty_manifests(rollup.manifests, read)
+    rollup.integrity = manifest_integrity(rollup.manifests, narrow_manifests, live_counts_by_path)
     repeated_identities = frozenset(
         identity
         for identity, entry_count in Counter(file_counter.file_identities).items()
         if entry_count > 1
     )
-    if repeated_identities or misplaced_states:
+    if repeated_identities or states_by_identity:
         rollup.integrity = integrity_with_examples(
-            rollup.integrity, live_manifests, read, repeated_identities, misplaced_states
+            rollup.integrity, live_manifests, read, repeated_identities, states_by_identity
         )
 
 
-def files_in_empty_manifests(
+def counts_in_empty_manifests(
     manifests: Sequence[Record], read: Callable[[str], bytes]
 ) -> dict[str, int]:
-    """The live files of the newest manifests that have none by the manifest list, by path: no
-    engine opens these, so a wrong number there hides rows. Only of some, if they are large.
+    """The number of live files in the newest manifests that have none according to the manifest
+    list, by manifest path: no engine opens these, so a wrong number there hides rows. Only of some,
+    if they are large.
     """
     empty_manifests = [manifest for manifest in manifests if not may_have_live_files(manifest)]
     newest_manifests = sorted(
         empty_manifests, key=lambda each: -(each.get("sequence_number") or 0)
     )[:MOST_UNREAD]
     manifests_to_read: list[Record] = []
-    bytes_left = MOST_UNREAD_BYTES
+    remaining_bytes = MOST_UNREAD_BYTES
     for manifest in newest_manifests:
-        if manifest["manifest_length"] <= bytes_left:
+        if manifest["manifest_length"] <= remaining_bytes:
             manifests_to_read.append(manifest)
-            bytes_left -= manifest["manifest_length"]
+            remaining_bytes -= manifest["manifest_length"]
     return {
-        manifest["manifest_path"]: sum(1 for _ in files_of(manifest, raw, frozenset()))
-        for manifest, raw in read_manifests_ahead(read, manifests_to_read)
+        manifest["manifest_path"]: sum(1 for _ in files_of(manifest, manifest_bytes, frozenset()))
+        for manifest, manifest_bytes in read_manifests_ahead(read, manifests_to_read)
     }
 
 
@@ -129,134 +132,173 @@ class _FileCounter:
     #: The columns of equality delete keys that are compared.
     key_columns: dict[int, KeyColumn] = field(default_factory=dict)
     data_bounds: KeyBounds | None = None
-    delete_bounds: dict[tuple[int, ...], KeyBounds] = field(default_factory=dict)
+    delete_bounds_by_key: dict[tuple[int, ...], KeyBounds] = field(default_factory=dict)
 
-    def add_data(self, manifest: Record, raw: bytes) -> set[Partition]:
+    def add_data(self, manifest: Record, manifest_bytes: bytes) -> set[Partition]:
         """Count the data files of a manifest; returns their partitions."""
         bucket_counts = self.rollup.bucket_counts
-        edges = self.rollup.bucket_edges
+        bucket_edges = self.rollup.bucket_edges
         scoped_deletes = self.scoped_deletes
         has_deletes = self.rollup.has_deletes
         key_reader = KeyReader(self.key_columns)
-        bounds = self.data_bounds = self.data_bounds or KeyBounds.of_columns(self.key_columns)
+        data_bounds = self.data_bounds = self.data_bounds or KeyBounds.of_columns(self.key_columns)
         partitions = set[Partition]()
-        for file, partition, sequence, _ in files_of(manifest, raw, DATA_FIELDS, key_reader.fields):
+        for file, partition, sequence_number, _ in files_of(
+            manifest, manifest_bytes, DATA_FIELDS, key_reader.fields
+        ):
             if file.get("content"):
                 raise content_mismatch_error(manifest, "delete files", "data files")
             self.file_identities.append(file_identity(file))
             partitions.add(partition)
             if not has_deletes:
-                sequence = 0
+                sequence_number = 0
             if self.key_columns:
-                key_reader.add(file, bounds, self._row(bounds, partition, sequence))
+                key_reader.add(
+                    file, data_bounds, self._bounds_row(data_bounds, partition, sequence_number)
+                )
             if scoped_deletes.deletes:
-                scoped_deletes.note_data_file(file["file_path"], partition, sequence)
-            size = file["file_size_in_bytes"]
+                scoped_deletes.note_data_file(file["file_path"], partition, sequence_number)
+            size_in_bytes = file["file_size_in_bytes"]
             record_count = file["record_count"]
-            _count_file(bucket_counts[partition, Kind.DATA, sequence], edges, size, record_count)
+            _count_file(
+                bucket_counts[partition, Kind.DATA, sequence_number],
+                bucket_edges,
+                size_in_bytes,
+                record_count,
+            )
         return partitions
 
-    def add_deletes(self, manifest: Record, raw: bytes) -> set[Partition]:
+    def add_deletes(self, manifest: Record, manifest_bytes: bytes) -> set[Partition]:
         """Count the delete files of a manifest, except those of a single data file, which are
         settled when all data files are known; returns the partitions.
         """
         # A first pass shows which columns are keys.
-        ids = files_of(manifest, raw, frozenset({"equality_ids"}))
+        ids = files_of(manifest, manifest_bytes, frozenset({"equality_ids"}))
         equality_keys = [file.get("equality_ids") or () for file, *_ in ids]
         key_columns = comparable_key_columns(self.rollup.columns, equality_keys)
         self.key_columns.update(key_columns)
         key_reader = KeyReader(key_columns, (PATH_FIELD_ID,))
         partitions = set[Partition]()
-        for file, partition, sequence, _ in files_of(
-            manifest, raw, DELETE_FIELDS, key_reader.fields
+        for file, partition, sequence_number, _ in files_of(
+            manifest, manifest_bytes, DELETE_FIELDS, key_reader.fields
         ):
             kind = kind_of(file["content"], file["file_format"])
             if kind is Kind.DATA:
                 raise content_mismatch_error(manifest, "data files", "delete files")
             is_vector = kind is Kind.DELETION_VECTORS
-            size = file["content_size_in_bytes" if is_vector else "file_size_in_bytes"]
+            size_in_bytes = file["content_size_in_bytes" if is_vector else "file_size_in_bytes"]
             record_count = file["record_count"]
             identity = file_identity(file)
             self.file_identities.append(identity)
             partitions.add(partition)
             if kind is Kind.EQUALITY_DELETES:
-                self._add_keys(file, key_reader, partition, sequence)
-            elif (path := named_data_file(file)) is not None:
-                hashes = hash(path), name_hash(partition, path), identity
-                self.scoped_deletes.add(
-                    ScopedDelete(*hashes, partition, kind, sequence, size, record_count)
+                self._add_keys(file, key_reader, partition, sequence_number)
+            elif (data_path := named_data_path(file)) is not None:
+                scoped_delete = ScopedDelete(
+                    path_hash=hash(data_path),
+                    name_hash=name_hash(partition, data_path),
+                    identity=identity,
+                    partition=partition,
+                    kind=kind,
+                    sequence_number=sequence_number,
+                    size_in_bytes=size_in_bytes,
+                    record_count=record_count,
                 )
+                self.scoped_deletes.add(scoped_delete)
                 continue
             _count_file(
-                self.rollup.bucket_counts[partition, kind, sequence], (0,), size, record_count
+                self.rollup.bucket_counts[partition, kind, sequence_number],
+                (0,),
+                size_in_bytes,
+                record_count,
             )
         return partitions
 
-    def _row(self, bounds: KeyBounds, partition: Partition, sequence: int) -> int:
-        return bounds.row(
-            self.partition_numbers.setdefault(partition, len(self.partition_numbers)), sequence
+    def _bounds_row(self, key_bounds: KeyBounds, partition: Partition, sequence_number: int) -> int:
+        return key_bounds.row(
+            self.partition_numbers.setdefault(partition, len(self.partition_numbers)),
+            sequence_number,
         )
 
     def _add_keys(
-        self, file: Record, key_reader: KeyReader, partition: Partition, sequence: int
+        self, file: Record, key_reader: KeyReader, partition: Partition, sequence_number: int
     ) -> None:
         """Add what the keys of an equality delete file may be."""
         key = tuple(sorted(file.get("equality_ids") or ()))
         record_count = file["record_count"]
         add(self.rollup.equality_key_counts[key], 1, record_count)
-        bounds = self.delete_bounds.get(key)
-        if bounds is None:
-            bounds = self.delete_bounds[key] = KeyBounds.of_columns(
+        key_bounds = self.delete_bounds_by_key.get(key)
+        if key_bounds is None:
+            key_bounds = self.delete_bounds_by_key[key] = KeyBounds.of_columns(
                 c for c in key if c in self.key_columns
             )
-        row = self._row(bounds, partition, sequence)
-        bounds.file_counts[row] += 1
-        bounds.record_counts[row] += record_count
-        key_reader.add(file, bounds, row)
+        bounds_row = self._bounds_row(key_bounds, partition, sequence_number)
+        key_bounds.file_counts[bounds_row] += 1
+        key_bounds.record_counts[bounds_row] += record_count
+        key_reader.add(file, key_bounds, bounds_row)
 
     def settle_scoped_deletes(self) -> dict[int, DeleteState]:
         """Count the delete files that name a data file, and set those apart that apply to nothing;
         returns the misplaced ones.
         """
-        misplaced_states: dict[int, DeleteState] = {}
+        states_by_identity: dict[int, DeleteState] = {}
         for delete in self.scoped_deletes.deletes:
             state = self.scoped_deletes.state(delete)
             key = (delete.partition, delete.kind)
             if state is None:
                 self.rollup.file_scoped_counts[key] += 1
-                counts = self.rollup.bucket_counts[(*key, delete.sequence_number)]
-                _count_file(counts, (0,), delete.size, delete.record_count)
+                buckets = self.rollup.bucket_counts[(*key, delete.sequence_number)]
+                _count_file(buckets, (0,), delete.size_in_bytes, delete.record_count)
                 continue
-            add(self.rollup.unapplied_counts[(*key, state)], 1, delete.size, delete.record_count)
+            add(
+                self.rollup.unapplied_counts[(*key, state)],
+                1,
+                delete.size_in_bytes,
+                delete.record_count,
+            )
             if state is not DeleteState.DANGLING:
-                misplaced_states[delete.identity] = state
-        return misplaced_states
+                states_by_identity[delete.identity] = state
+        return states_by_identity
 
     def rule_out_deletes(self) -> None:
         """Compare the key bounds of equality deletes with those of data."""
         if not self.key_columns or self.data_bounds is None:
             return
-        data = self.data_bounds
-        deletes = self.delete_bounds
-        width = self.rollup.sequence_width
-        if width > 1:
-            data = data.by_sequence_ranges(width)
-            deletes = {key: bounds.by_sequence_ranges(width) for key, bounds in deletes.items()}
-        self.rollup.rule_out_deletes(list(self.partition_numbers), data, deletes)
+        data_bounds = self.data_bounds
+        delete_bounds_by_key = self.delete_bounds_by_key
+        sequence_width = self.rollup.sequence_width
+        if sequence_width > 1:
+            data_bounds = data_bounds.by_sequence_ranges(sequence_width)
+            delete_bounds_by_key = {
+                key: key_bounds.by_sequence_ranges(sequence_width)
+                for key, key_bounds in delete_bounds_by_key.items()
+            }
+        self.rollup.rule_out_deletes(
+            list(self.partition_numbers), data_bounds, delete_bounds_by_key
+        )
 
 
 def _count_file(
-    buckets: dict[int, list[int]], edges: tuple[int, ...], size: int, record_count: int
+    bucket_rows_by_edge: dict[int, list[int]],
+    bucket_edges: tuple[int, ...],
+    size_in_bytes: int,
+    record_count: int,
 ) -> None:
-    lower_edge = lower_edge_of(size, edges)
-    row = buckets.get(lower_edge)
-    if row is None:
-        buckets[lower_edge] = [1, size, record_count, size, size]
+    lower_edge = lower_edge_of(size_in_bytes, bucket_edges)
+    bucket_row = bucket_rows_by_edge.get(lower_edge)
+    if bucket_row is None:
+        bucket_rows_by_edge[lower_edge] = [
+            1,
+            size_in_bytes,
+            record_count,
+            size_in_bytes,
+            size_in_bytes,
+        ]
         return
-    row[0] += 1
-    row[1] += size
-    row[2] += record_count
-    if size < row[3]:
-        row[3] = size
-    elif size > row[4]:
-        row[4] = size
+    bucket_row[0] += 1
+    bucket_row[1] += size_in_bytes
+    bucket_row[2] += record_count
+    if size_in_bytes < bucket_row[3]:
+        bucket_row[3] = size_in_bytes
+    elif size_in_bytes > bucket_row[4]:
+        bucket_row[4] = size_in_bytes

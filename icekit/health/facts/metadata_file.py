@@ -41,67 +41,73 @@ _NAMES = {
 }
 
 
-def _damage(value: Any, path: str, requirement: str) -> Damaged:
-    return Damaged(f"{path} is {_value_text(value)}, but must be {requirement}")
+def _damage(value: Any, json_path: str, requirement: str) -> Damaged:
+    return Damaged(f"{json_path} is {_value_text(value)}, but must be {requirement}")
 
 
-def _is(kind: type, value: Any, path: str) -> None:
-    if type(value) is not kind or (kind is int and value not in _LONGS):
-        raise _damage(value, path, _NAMES[kind])
+def _require_type(required_type: type, value: Any, json_path: str) -> None:
+    if type(value) is not required_type or (required_type is int and value not in _LONGS):
+        raise _damage(value, json_path, _NAMES[required_type])
 
 
-def _check_value(kind: Any, value: Any, path: str) -> None:
+def _check_value(rule: Any, value: Any, json_path: str) -> None:
     """Check a value, which is None if it is missing.
 
-    A kind is a type, a tuple of texts, a list with the kind of its items, a dictionary with the
-    kind of each field, or a function. A field with ``?`` may be missing, one with ``??`` may also
+    A rule is a type, a tuple of texts, a list with the rule for its items, a dictionary with the
+    rule for each field, or a function. A field with ``?`` may be missing, one with ``??`` may also
     be null; the field ``*`` stands for all.
     """
-    match kind:
+    match rule:
         case type():
-            _is(kind, value, path)
+            _require_type(rule, value, json_path)
         case tuple():
-            if value not in kind:
-                raise _damage(value, path, " or ".join(kind))
-        case [item_kind]:
-            _is(list, value, path)
+            if value not in rule:
+                raise _damage(value, json_path, " or ".join(rule))
+        case [item_rule]:
+            _require_type(list, value, json_path)
             for index, item in enumerate(value):
-                _check_value(item_kind, item, f"{path}[{index}]")
-        case {"*": value_kind}:
-            _is(dict, value, path)
-            for key, item_value in value.items():
-                _check_value(value_kind, item_value, f"{path}.{key}")
+                _check_value(item_rule, item, f"{json_path}[{index}]")
+        case {"*": field_rule}:
+            _require_type(dict, value, json_path)
+            for key, field_value in value.items():
+                _check_value(field_rule, field_value, f"{json_path}.{key}")
         case dict():
-            _is(dict, value, path)
-            for key, value_kind in kind.items():
-                name = key.rstrip("?")
-                is_absent = value.get(name) is None if key.endswith("??") else name not in value
+            _require_type(dict, value, json_path)
+            for key, field_rule in rule.items():
+                field_name = key.rstrip("?")
+                is_absent = (
+                    value.get(field_name) is None if key.endswith("??") else field_name not in value
+                )
                 if not (is_absent and key.endswith("?")):
-                    _check_value(value_kind, value.get(name), f"{path}.{name}" if path else name)
+                    _check_value(
+                        field_rule,
+                        value.get(field_name),
+                        f"{json_path}.{field_name}" if json_path else field_name,
+                    )
         case _:
-            kind(value, path)
+            rule(value, json_path)
 
 
-def _check_moment(value: Any, path: str) -> None:
-    _is(int, value, path)
+def _check_moment(value: Any, json_path: str) -> None:
+    _require_type(int, value, json_path)
     if not 0 <= value <= _LAST_MS:
-        raise _damage(value, path, "milliseconds since 1970, before the year 10000")
+        raise _damage(value, json_path, "milliseconds since 1970, before the year 10000")
 
 
-def _check_type(value: Any, path: str) -> None:
+def _check_type(value: Any, json_path: str) -> None:
     if isinstance(value, str):
         return
-    if path.count(".") > _DEEPEST:
-        raise Damaged(f"{path[:_LONGEST]}… is a type nested more than {_DEEPEST // 2} times")
-    _check_value({"type": tuple(_NESTED)}, value, path)
-    _check_value(_NESTED[value["type"]], value, path)
+    if json_path.count(".") > _DEEPEST:
+        raise Damaged(f"{json_path[:_LONGEST]}… is a type nested more than {_DEEPEST // 2} times")
+    _check_value({"type": tuple(_NESTED)}, value, json_path)
+    _check_value(_NESTED[value["type"]], value, json_path)
 
 
-def _check_summary(value: Any, path: str) -> None:
-    _check_value({"*": str}, value, path)
-    for key, figure in value.items():
-        if _FIGURES.fullmatch(key) and not _FIGURE.fullmatch(figure):
-            raise _damage(figure, f"{path}.{key}", "a whole number")
+def _check_summary(value: Any, json_path: str) -> None:
+    _check_value({"*": str}, value, json_path)
+    for key, figure_text in value.items():
+        if _FIGURES.fullmatch(key) and not _FIGURE.fullmatch(figure_text):
+            raise _damage(figure_text, f"{json_path}.{key}", "a whole number")
 
 
 _COLUMNS = {
@@ -188,11 +194,11 @@ def check(metadata: Any) -> None:
     """Raise :class:`~icekit.iceberg.metadata.Damaged` for the first error in a table's metadata
     JSON.
     """
-    _is(dict, metadata, "the document")
+    _require_type(dict, metadata, "the document")
     format_version = _format_version(metadata)
-    for least_version, kind in _TABLE.items():
+    for least_version, rule in _TABLE.items():
         if format_version >= least_version:
-            _check_value(kind, metadata, "")
+            _check_value(rule, metadata, "")
     column_ids = field_ids(_current_schema(metadata, format_version))
     _check_spec(metadata, format_version, column_ids)
     _check_order(metadata, column_ids)
@@ -209,11 +215,11 @@ def _format_version(metadata: Json) -> int:
     )
 
 
-def _current_schema(metadata: Json, version: int) -> Json:
+def _current_schema(metadata: Json, format_version: int) -> Json:
     if schemas := _entries_by_id(metadata, "schemas", "schema-id"):
         return schemas[_referenced_id(metadata, "current-schema-id", schemas, "schemas")]
     schema: Json | None = metadata.get("schema")
-    if version > 1 or schema is None:
+    if format_version > 1 or schema is None:
         raise Damaged("schemas is empty or missing, so the table has no columns")
     _check_value(_SCHEMA, schema, "schema")
     return schema
@@ -227,32 +233,40 @@ def field_ids(schema: Json) -> set[int]:
     return ids
 
 
-def _check_spec(metadata: Json, version: int, column_ids: set[int]) -> None:
-    if specs := _entries_by_id(metadata, "partition-specs", "spec-id"):
-        default_id = _referenced_id(metadata, "default-spec-id", specs, "partition-specs")
-        for index, (spec_id, spec) in enumerate(specs.items()):
-            path = f"partition-specs[{index}].fields"
-            _check_columns(spec["fields"], path, column_ids if spec_id == default_id else None)
+def _check_spec(metadata: Json, format_version: int, column_ids: set[int]) -> None:
+    if specs_by_id := _entries_by_id(metadata, "partition-specs", "spec-id"):
+        default_spec_id = _referenced_id(
+            metadata, "default-spec-id", specs_by_id, "partition-specs"
+        )
+        for index, (spec_id, spec) in enumerate(specs_by_id.items()):
+            json_path = f"partition-specs[{index}].fields"
+            _check_source_columns(
+                spec["fields"], json_path, column_ids if spec_id == default_spec_id else None
+            )
         return
-    if version > 1:
+    if format_version > 1:
         raise Damaged(
             "partition-specs is empty or missing, so it is not known how the files are partitioned"
         )
-    fields = metadata.get("partition-spec")
-    _check_value([_SPEC_FIELD], fields, "partition-spec")
-    _check_columns(fields or (), "partition-spec", column_ids)
+    partition_fields = metadata.get("partition-spec")
+    _check_value([_SPEC_FIELD], partition_fields, "partition-spec")
+    _check_source_columns(partition_fields or (), "partition-spec", column_ids)
 
 
 def _check_order(metadata: Json, column_ids: set[int]) -> None:
-    sort_orders = _entries_by_id(metadata, "sort-orders", "order-id")
+    orders_by_id = _entries_by_id(metadata, "sort-orders", "order-id")
     # Version 1 may have none at all.
     if "sort-orders" in metadata and metadata.get("default-sort-order-id") != 0:
-        default_id = _referenced_id(metadata, "default-sort-order-id", sort_orders, "sort-orders")
-        path = f"sort-orders[{list(sort_orders).index(default_id)}].fields"
-        _check_columns(sort_orders[default_id]["fields"], path, column_ids)
+        default_order_id = _referenced_id(
+            metadata, "default-sort-order-id", orders_by_id, "sort-orders"
+        )
+        json_path = f"sort-orders[{list(orders_by_id).index(default_order_id)}].fields"
+        _check_source_columns(orders_by_id[default_order_id]["fields"], json_path, column_ids)
 
 
-def _check_columns(fields: Sequence[Json], path: str, column_ids: set[int] | None) -> None:
+def _check_source_columns(
+    fields: Sequence[Json], json_path: str, column_ids: set[int] | None
+) -> None:
     """Check the columns of fields; those that partition or sort new files must be among some. For a
     dropped column, version 1 keeps only a placeholder.
     """
@@ -260,7 +274,7 @@ def _check_columns(fields: Sequence[Json], path: str, column_ids: set[int] | Non
         source_id = field.get("source-id")
         source_ids = field.get("source-ids") if source_id is None else [source_id]
         if source_ids is None:
-            raise Damaged(f"{path}[{index}].source-id is missing")
+            raise Damaged(f"{json_path}[{index}].source-id is missing")
         for column_id in source_ids:
             if (
                 column_ids is not None
@@ -268,62 +282,64 @@ def _check_columns(fields: Sequence[Json], path: str, column_ids: set[int] | Non
                 and column_id not in column_ids
             ):
                 raise Damaged(
-                    f"{path}[{index}].source-id is {column_id}, but no column of the current "
+                    f"{json_path}[{index}].source-id is {column_id}, but no column of the current "
                     "schema "
                     "has that id"
                 )
 
 
-def _check_snapshots(metadata: Json, version: int) -> None:
+def _check_snapshots(metadata: Json, format_version: int) -> None:
     snapshots = _entries_by_id(metadata, "snapshots", "snapshot-id")
-    last_sequence_number = metadata["last-sequence-number"] if version > 1 else None
+    last_sequence_number = metadata["last-sequence-number"] if format_version > 1 else None
     for index, snapshot in enumerate(snapshots.values()):
-        path = f"snapshots[{index}]"
+        json_path = f"snapshots[{index}]"
         if snapshot.get("first-row-id") is not None:
-            _is(int, snapshot.get("added-rows"), f"{path}.added-rows")
+            _require_type(int, snapshot.get("added-rows"), f"{json_path}.added-rows")
         if snapshot.get("manifest-list") is None:
-            _is(list, snapshot.get("manifests"), f"{path}.manifest-list")
+            _require_type(list, snapshot.get("manifests"), f"{json_path}.manifest-list")
         sequence_number = snapshot.get("sequence-number") or 0
         if last_sequence_number is not None and sequence_number > last_sequence_number:
             raise Damaged(
-                f"{path}.sequence-number is {sequence_number}, but last-sequence-number is "
+                f"{json_path}.sequence-number is {sequence_number}, but last-sequence-number is "
                 f"{last_sequence_number}: no "
                 "commit can be newer than the last one"
             )
-    current_id = metadata.get("current-snapshot-id")
-    if current_id not in _NO_SNAPSHOT:
+    current_snapshot_id = metadata.get("current-snapshot-id")
+    if current_snapshot_id not in _NO_SNAPSHOT:
         _referenced_id(metadata, "current-snapshot-id", snapshots, "snapshots")
     refs = metadata.get("refs") or {}
-    for name, ref in refs.items():
-        _referenced_id(ref, "snapshot-id", snapshots, "snapshots", f"refs.{name}.")
-    main_id = refs["main"]["snapshot-id"] if "main" in refs else None
-    if main_id is not None and main_id != current_id:
+    for ref_name, ref in refs.items():
+        _referenced_id(ref, "snapshot-id", snapshots, "snapshots", f"refs.{ref_name}.")
+    main_snapshot_id = refs["main"]["snapshot-id"] if "main" in refs else None
+    if main_snapshot_id is not None and main_snapshot_id != current_snapshot_id:
         raise Damaged(
-            f"current-snapshot-id is {_value_text(current_id)}, but refs.main.snapshot-id is "
-            f"{main_id}: they "
-            "must be equal"
+            f"current-snapshot-id is {_value_text(current_snapshot_id)}, but "
+            f"refs.main.snapshot-id is {main_snapshot_id}: they must be equal"
         )
     _check_lineage(metadata)
-    if current_id in _NO_SNAPSHOT:
-        _check_log(metadata, snapshots)
+    if current_snapshot_id in _NO_SNAPSHOT:
+        _check_snapshot_log(metadata, snapshots)
 
 
-def _check_log(metadata: Json, snapshots: Mapping[int, Json]) -> None:
+def _check_snapshot_log(metadata: Json, snapshots: Mapping[int, Json]) -> None:
     """Without a current snapshot, check that the snapshot log does not name one.
 
     Iceberg removes snapshots from the list and from the log together, and leaves both unchanged
     when CREATE OR REPLACE removes the current snapshot, which is a later change. Staged commits and
     other branches are not in the log.
     """
-    log = metadata.get("snapshot-log") or ()
-    for index, entry in enumerate(log):
-        snapshot_id = entry["snapshot-id"]
+    snapshot_log = metadata.get("snapshot-log") or ()
+    for index, log_entry in enumerate(snapshot_log):
+        snapshot_id = log_entry["snapshot-id"]
         if snapshot_id not in snapshots:
             raise Damaged(
                 f"no snapshot is current, but snapshot-log[{index}].snapshot-id is {snapshot_id}, "
                 "which is not in snapshots"
             )
-        if index == len(log) - 1 and entry["timestamp-ms"] == metadata["last-updated-ms"]:
+        if (
+            index == len(snapshot_log) - 1
+            and log_entry["timestamp-ms"] == metadata["last-updated-ms"]
+        ):
             raise Damaged(
                 f"no snapshot is current, but according to snapshot-log[{index}] the last change "
                 f"(last-updated-ms) made {snapshot_id} the current one"
@@ -348,7 +364,7 @@ def _entries_by_id(metadata: Json, list_name: str, id_key: str) -> dict[int, Jso
     entries: dict[int, Json] = {}
     for index, entry in enumerate(metadata.get(list_name) or ()):
         entry_id = entry.get(id_key, 0)
-        _is(int, entry_id, f"{list_name}[{index}].{id_key}")
+        _require_type(int, entry_id, f"{list_name}[{index}].{id_key}")
         if entry_id in entries:
             raise Damaged(
                 f"{list_name}[{index}].{id_key} is {entry_id}, but another entry of {list_name} "
@@ -359,12 +375,12 @@ def _entries_by_id(metadata: Json, list_name: str, id_key: str) -> dict[int, Jso
 
 
 def _referenced_id(
-    owner: Json, key: str, entries: Mapping[int, Json], list_name: str, path_prefix: str = ""
+    owner: Json, key: str, entries_by_id: Mapping[int, Json], list_name: str, path_prefix: str = ""
 ) -> int:
     """The id of one of some entries that a field must have."""
     entry_id: int = owner.get(key)  # type: ignore[assignment]
-    _is(int, entry_id, path_prefix + key)
-    if entry_id not in entries:
+    _require_type(int, entry_id, path_prefix + key)
+    if entry_id not in entries_by_id:
         raise Damaged(f"{path_prefix}{key} is {_value_text(entry_id)}, which is not in {list_name}")
     return entry_id
 
@@ -395,32 +411,32 @@ def metadata_with_size(source: TableSource) -> tuple[dict[str, Any], int]:
     Raises :class:`~icekit.common.errors.MetadataUnreadable` for a file that is not metadata or is
     damaged; the message says where.
     """
-    location = source.metadata_location
-    raw = source.read(location)
-    file_bytes = len(raw)
+    metadata_location = source.metadata_location
+    file_content = source.read(metadata_location)
+    file_bytes = len(file_content)
     try:
-        if raw[:2] == b"\x1f\x8b":
-            raw = gzip.decompress(raw)
-        metadata: dict[str, Any] = json.loads(raw)
+        if file_content[:2] == b"\x1f\x8b":
+            file_content = gzip.decompress(file_content)
+        metadata: dict[str, Any] = json.loads(file_content)
     except (ValueError, OSError, EOFError, zlib.error, RecursionError) as error:
-        why = "it is empty" if not raw else first_line(error)
+        complaint = "it is empty" if not file_content else first_line(error)
         raise MetadataUnreadable(
-            f"{location} is not table metadata ({why}); {RESTORE_OLDER}."
+            f"{metadata_location} is not table metadata ({complaint}); {RESTORE_OLDER}."
         ) from None
-    check_metadata(metadata, location)
+    check_metadata(metadata, metadata_location)
     return metadata, file_bytes
 
 
-def check_metadata(metadata: Any, location: str) -> None:
-    """Raise :class:`~icekit.common.errors.MetadataUnreadable` for damaged metadata, and for metadata
-    of a later format version; ``location`` is the path of the metadata file.
+def check_metadata(metadata: Any, metadata_location: str) -> None:
+    """Raise :class:`~icekit.common.errors.MetadataUnreadable` for damaged metadata, and for
+    metadata of a later format version; ``metadata_location`` is the path of the metadata file.
     """
-    version = metadata.get("format-version") if isinstance(metadata, dict) else None
-    if type(version) is int and version > max(_TABLE):
-        raise FormatTooNew(location, version)
+    format_version = metadata.get("format-version") if isinstance(metadata, dict) else None
+    if type(format_version) is int and format_version > max(_TABLE):
+        raise FormatTooNew(metadata_location, format_version)
     try:
         check(metadata)
     except Damaged as problem:
         raise MetadataUnreadable(
-            f"The table metadata {location} is damaged: {problem}; {RESTORE_OLDER}."
+            f"The table metadata {metadata_location} is damaged: {problem}; {RESTORE_OLDER}."
         ) from None

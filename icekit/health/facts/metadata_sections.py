@@ -32,34 +32,35 @@ class MetadataSection:
 
 def largest_sections(metadata: Json) -> tuple[MetadataSection, ...]:
     """The largest sections of table metadata, largest first."""
-    sizes = Counter({name: len(name) + _json_bytes(value) for name, value in metadata.items()})
-    total_bytes = max(1, sizes.total())
-    measured_sections = []
-    for name, size_in_bytes in sizes.most_common(MOST):
-        value = metadata[name]
-        largest: tuple[str | None, int] = (None, 0)
-        if name == "properties" and value:
-            property_sizes = Counter({key: len(key) + len(text) for key, text in value.items()})
-            largest = property_sizes.most_common(1)[0]
-        elif name == "snapshots" and value:
-            largest = max(
-                _summary_key_sizes(value).items(), key=lambda each: each[1], default=largest
+    bytes_by_section = Counter({key: len(key) + _json_bytes(metadata[key]) for key in metadata})
+    total_bytes = max(1, bytes_by_section.total())
+    sections = []
+    for name, size_in_bytes in bytes_by_section.most_common(MOST):
+        section = metadata[name]
+        largest_part: tuple[str | None, int] = (None, 0)
+        if name == "properties" and section:
+            bytes_by_property = Counter({key: len(key) + len(section[key]) for key in section})
+            largest_part = bytes_by_property.most_common(1)[0]
+        elif name == "snapshots" and section:
+            bytes_by_key = _bytes_by_summary_key(section)
+            largest_part = max(
+                bytes_by_key.items(), key=lambda key_and_bytes: key_and_bytes[1], default=(None, 0)
             )
-        entry_count = len(value) if isinstance(value, dict | list) else 1
-        measured_sections.append(
-            MetadataSection(name, size_in_bytes, size_in_bytes / total_bytes, entry_count, *largest)
-        )
-    return tuple(measured_sections)
+        entry_count = len(section) if isinstance(section, dict | list) else 1
+        share = size_in_bytes / total_bytes
+        sections.append(MetadataSection(name, size_in_bytes, share, entry_count, *largest_part))
+    return tuple(sections)
 
 
-def _summary_key_sizes(snapshots: Any) -> Counter[str]:
+def _bytes_by_summary_key(snapshots: Any) -> Counter[str]:
     """The bytes of each key in the summaries of all snapshots; those of partitions count as one."""
-    sizes: Counter[str] = Counter()
+    bytes_by_key: Counter[str] = Counter()
     for snapshot in snapshots:
-        for key, text in summary_of(snapshot).items():
-            is_partition = key.startswith(PARTITIONS_OF_SUMMARY)
-            sizes[PARTITIONS_OF_SUMMARY if is_partition else key] += len(key) + len(text)
-    return sizes
+        for key, summary_value in summary_of(snapshot).items():
+            is_partition_key = key.startswith(PARTITIONS_OF_SUMMARY)
+            counted_key = PARTITIONS_OF_SUMMARY if is_partition_key else key
+            bytes_by_key[counted_key] += len(key) + len(summary_value)
+    return bytes_by_key
 
 
 def _json_bytes(value: Any) -> int:

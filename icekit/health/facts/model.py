@@ -2,8 +2,8 @@
 Iceberg spec.
 
 :class:`TableFacts` is a rollup. Its size grows with partitions, never with files.
-Both collectors (:mod:`icekit.health.facts.spark`, :mod:`icekit.health.facts.local`) give equal facts.
-A missing value is ``None``, never zero.
+Both collectors (:mod:`icekit.health.facts.spark`, :mod:`icekit.health.facts.local`) give equal
+facts. A missing value is ``None``, never zero.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,14 +56,14 @@ class UnsupportedColumn:
 class TableFacts:
     """Everything icekit knows about a table at one snapshot, without a row per file.
 
-    ``recent`` are the partitions written within :data:`icekit.health.facts.head.RECENT_MINUTES` of the
-    observation. ``groups`` and ``sequences`` have the live files without ``unapplied`` deletes, so
-    that ratios, savings and predictions count only deletes that a scan may apply. ``storage`` and
-    ``missing`` are None unless storage was searched; ``unlisted`` says why orphan files were not,
-    although they were asked for. ``misread_keys`` are the key columns of equality deletes that Spark
-    misreads. ``metadata_bytes`` is the size of the table's metadata file, ``metadata_sections`` its
-    largest parts. ``engine`` would work on the table, and ``unsupported_columns`` are those of the
-    current schema that it cannot read or write.
+    ``recent`` are the partitions written within :data:`icekit.health.facts.head.RECENT_MINUTES` of
+    the observation. ``groups`` and ``sequences`` have the live files without ``unapplied`` deletes,
+    so that ratios, savings and predictions count only deletes that a scan may apply. ``storage``
+    and ``missing`` are None unless storage was searched; ``unlisted`` says why orphan files were
+    not listed, although they were asked for. ``misread_keys`` are the key columns of equality
+    deletes that Spark misreads. ``metadata_bytes`` is the size of the table's metadata file,
+    ``metadata_sections`` its largest parts. ``engine`` would work on the table, and
+    ``unsupported_columns`` are those of the current schema that it cannot read or write.
     """
 
     catalog: str
@@ -185,18 +185,20 @@ class TableFacts:
     def contradictions(self) -> tuple[Contradiction, ...]:
         """What no rewrite of this snapshot's files may build on."""
         integrity = self.integrity
-        evidence = {
+        evidence_by_contradiction = {
             Contradiction.DUPLICATE_FILES: integrity.duplicate_data_file_count
             or integrity.duplicate_delete_file_count,
             Contradiction.MISFILED_DELETES: self.unapplied_in(DeleteState.MISFILED),
             Contradiction.MANIFEST_BOUNDS: integrity.narrow_manifest_count,
             Contradiction.SEVERAL_VECTORS: self.unapplied_in(DeleteState.SEVERAL_VECTORS),
             Contradiction.UNREADABLE_METADATA: any(
-                flaw.flaw in STOPPING_FLAWS for flaw in self.flaws
+                metadata_flaw.flaw in STOPPING_FLAWS for metadata_flaw in self.flaws
             ),
         }
         return tuple(
-            contradiction for contradiction, has_evidence in evidence.items() if has_evidence
+            contradiction
+            for contradiction, has_evidence in evidence_by_contradiction.items()
+            if has_evidence
         )
 
     @property
@@ -220,19 +222,19 @@ class TableFacts:
         and the keys of its equality deletes, as a data file without bounds of a key loads every
         equality delete file of its partition (``DeleteFileIndex``).
         """
-        key_ids = {field_id for key in self.equality_keys for field_id in key.field_ids}
+        key_field_ids = {field_id for key in self.equality_keys for field_id in key.field_ids}
         return [
             *(f.source for f in self.sort_order),
             *(f.source for f in self.default_spec.active_fields if f.source),
-            *(c.name for c in self.columns if c.field_id in key_ids),
+            *(c.name for c in self.columns if c.field_id in key_field_ids),
         ]
 
     def int_setting(self, name: str) -> int:
         """A whole-number property in force; raises KeyError for one without a value."""
-        value = self.setting(name)
-        if value is None:
+        setting_value = self.setting(name)
+        if setting_value is None:
             raise KeyError(name)
-        return int(value)
+        return int(setting_value)
 
     def is_setting_true(self, name: str) -> bool:
         """Tell whether a property in force is true, as Java reads it."""
@@ -292,7 +294,7 @@ class TableFacts:
         Deletes of an unpartitioned spec apply to these files whatever happens to their partition;
         but no filter selects such a partition, and no position deletes can be written for it.
         """
-        data_spec_ids = {group.partition.spec_id for group in self.of_kind(Kind.DATA)}
+        data_spec_ids = {data_group.partition.spec_id for data_group in self.of_kind(Kind.DATA)}
         delete_spec_ids = {g.partition.spec_id for k in DELETE_KINDS for g in self.of_kind(k)}
         # With nulls instead of their values, deletes that apply to nothing may apply to other
         # files.
@@ -306,9 +308,9 @@ class TableFacts:
         affected_spec_ids = data_spec_ids if are_deletes_global else data_spec_ids & delete_spec_ids
         return tuple(
             dict.fromkeys(
-                name
+                field_name
                 for spec_id in sorted(affected_spec_ids)
-                for name in self.spec(spec_id).dropped_column_fields
+                for field_name in self.spec(spec_id).dropped_column_fields
             )
         )
 

@@ -1,5 +1,5 @@
-"""Compute which snapshots may expire: what Iceberg's RemoveSnapshots removes, except what writers and
-staged writes need; pure.
+"""Compute which snapshots may expire: what Iceberg's RemoveSnapshots removes, except what writers
+and staged writes need; pure.
 
 Iceberg keeps a snapshot for its age **or** for its place among the last of a branch, whichever
 keeps more, and always if a branch or tag points at it. Refs may have limits of their own,
@@ -21,8 +21,8 @@ from icekit.common.errors import ParameterError, require_known
 from icekit.common.parsing import seconds
 from icekit.common.units import count, count_with_verb, span, time_text
 from icekit.health.facts.writer_states import (
+    LineageRange,
     Lineages,
-    Range,
     Tally,
     WriterLog,
     branches_of,
@@ -79,19 +79,21 @@ class Retention:
         """Make a retention from plain values of :data:`SETTINGS`: times as hours, or as strings
         such as ``7 days``.
         """
-        values: dict[str, Any] = {}
-        for name, value in settings.items():
-            require_known(name, SETTINGS, "retention setting")
-            if value is None or value == "":
+        field_values: dict[str, Any] = {}
+        for setting_name, setting_value in settings.items():
+            require_known(setting_name, SETTINGS, "retention setting")
+            if setting_value is None or setting_value == "":
                 continue
-            if name == "keep_last":
-                values[name] = _whole_number(value)
-            elif name == "writer_keys":
-                keys = value.split(",") if isinstance(value, str) else value
-                values[name] = tuple(key.strip() for key in keys)
+            if setting_name == "keep_last":
+                field_values[setting_name] = _whole_number(setting_value)
+            elif setting_name == "writer_keys":
+                key_texts = (
+                    setting_value.split(",") if isinstance(setting_value, str) else setting_value
+                )
+                field_values[setting_name] = tuple(key.strip() for key in key_texts)
             else:
-                values[f"{name}_hours"] = _hours(value)
-        return cls(**values)
+                field_values[f"{setting_name}_hours"] = _hours(setting_value)
+        return cls(**field_values)
 
     def __post_init__(self) -> None:
         if self.keep_hours is not None and not self.keep_hours >= LEAST_HOURS:
@@ -123,47 +125,47 @@ class Retention:
     @property
     def command_options(self) -> tuple[str, ...]:
         """The options of a command that states this retention."""
-        options = {
+        hours_by_option = {
             "--keep": self.keep_hours,
             "--need": self.need_hours,
             "--keep-writers": self.keep_writers_hours,
             "--keep-staged": self.keep_staged_hours,
         }
-        defaults = {
+        default_hours_by_option = {
             "--keep-writers": DEFAULT_WRITER_HOURS,
             "--keep-staged": DEFAULT_STAGED_HOURS,
         }
-        texts = [
-            text
-            for name, hours in options.items()
-            if hours is not None and hours != defaults.get(name)
-            for text in (name, "1 hour" if hours == 1 else f"{hours:g} hours")
+        option_arguments = [
+            argument
+            for option_name, hours in hours_by_option.items()
+            if hours is not None and hours != default_hours_by_option.get(option_name)
+            for argument in (option_name, "1 hour" if hours == 1 else f"{hours:g} hours")
         ]
         if self.keep_last is not None:
-            texts += ["--keep-last", str(self.keep_last)]
+            option_arguments += ["--keep-last", str(self.keep_last)]
         if self.writer_keys:
-            texts += ["--writer-keys", ",".join(self.writer_keys)]
-        return tuple(texts)
+            option_arguments += ["--writer-keys", ",".join(self.writer_keys)]
+        return tuple(option_arguments)
 
     def time_and_count(self, properties: Mapping[str, str]) -> tuple[int, int]:
         """Milliseconds and snapshots to keep on a table with these properties."""
         keep_hours = self.keep_hours
-        age_ms = (
+        max_age_ms = (
             number_property(properties, "history.expire.max-snapshot-age-ms")
             if keep_hours is None
             else round(keep_hours * HOUR_MS)
         )
-        if age_ms < LEAST_HOURS * HOUR_MS:
+        if max_age_ms < LEAST_HOURS * HOUR_MS:
             raise ParameterError(
-                f"The table property history.expire.max-snapshot-age-ms is {age_ms:,} ms, less "
+                f"The table property history.expire.max-snapshot-age-ms is {max_age_ms:,} ms, less "
                 "than 1 hour. Raise it, or set keep_hours (--keep)."
             )
-        snapshot_count = self.keep_last
-        if snapshot_count is None:
-            snapshot_count = max(
+        min_snapshot_count = self.keep_last
+        if min_snapshot_count is None:
+            min_snapshot_count = max(
                 DEFAULT_LAST, number_property(properties, "history.expire.min-snapshots-to-keep")
             )
-        return age_ms, snapshot_count
+        return max_age_ms, min_snapshot_count
 
 
 @frozen
@@ -187,7 +189,7 @@ class Needs:
     """
 
     lineages: Lineages
-    ranges_by_state: Mapping[WriterState, Sequence[Range]]
+    ranges_by_state: Mapping[WriterState, Sequence[LineageRange]]
     kept_states: tuple[WriterState, ...]
     staged_writes: tuple[StagedWrite, ...]
     expired_staged_writes: tuple[StagedWrite, ...]
@@ -238,17 +240,21 @@ class ExpirySummary:
         """
         sentences = []
         if self.kept_for_writers:
-            writer_texts = [entry.state.text for entry in self.states_kept if entry.snapshot_count]
+            state_texts = [
+                state_kept.state.text
+                for state_kept in self.states_kept
+                if state_kept.snapshot_count
+            ]
             snapshots_text = count_with_verb(
                 self.kept_for_writers, "more snapshot", "stays", "stay"
             )
-            sentences.append(f"{snapshots_text}: {_names_text(writer_texts)}")
+            sentences.append(f"{snapshots_text}: {_names_text(state_texts)}")
         if self.staged_kept:
-            write_texts = [write.text for write in self.staged_kept]
+            staged_write_texts = [staged_write.text for staged_write in self.staged_kept]
             staged_text = count_with_verb(
-                len(write_texts), "unpublished staged write", "stays", "stay"
+                len(staged_write_texts), "unpublished staged write", "stays", "stay"
             )
-            sentences.append(f"{staged_text}: {_names_text(write_texts)}")
+            sentences.append(f"{staged_text}: {_names_text(staged_write_texts)}")
         return tuple(sentences)
 
     @property
@@ -256,10 +262,14 @@ class ExpirySummary:
         """What goes for good: snapshots with their time travel, refs, states and staged writes."""
         sentences = []
         if self.snapshots_removed:
-            oldest = time_text(self.oldest_removed_ms or 0)
-            newest = time_text(self.newest_removed_ms or 0)
-            moment_text = f"of {oldest}" if oldest == newest else f"from {oldest} to {newest}"
-            sentences.append(f"{count(self.snapshots_removed, 'snapshot')} {moment_text}")
+            oldest_time_text = time_text(self.oldest_removed_ms or 0)
+            newest_time_text = time_text(self.newest_removed_ms or 0)
+            period_text = (
+                f"of {oldest_time_text}"
+                if oldest_time_text == newest_time_text
+                else f"from {oldest_time_text} to {newest_time_text}"
+            )
+            sentences.append(f"{count(self.snapshots_removed, 'snapshot')} {period_text}")
         reach_before_ms = self.reach_before_ms
         reach_after_ms = self.reach_after_ms
         if (
@@ -277,12 +287,12 @@ class ExpirySummary:
             state_texts = [
                 f"{state.text} (silent for {span(state.silent_ms)})" for state in self.states_lost
             ]
-            writer_text = count(len(state_texts), "writer")
-            sentences.append(f"the state of {writer_text}: {_names_text(state_texts)}")
+            writer_count_text = count(len(state_texts), "writer")
+            sentences.append(f"the state of {writer_count_text}: {_names_text(state_texts)}")
         if self.staged_lost:
-            write_texts = [write.text for write in self.staged_lost]
-            staged_text = count(len(write_texts), "unpublished staged write")
-            sentences.append(f"{staged_text}: {_names_text(write_texts)}")
+            staged_write_texts = [staged_write.text for staged_write in self.staged_lost]
+            staged_text = count(len(staged_write_texts), "unpublished staged write")
+            sentences.append(f"{staged_text}: {_names_text(staged_write_texts)}")
         return tuple(sentences)
 
 
@@ -293,9 +303,9 @@ _NAMED = 5
 def _names_text(names: Sequence[str]) -> str:
     """Some names for a sentence, each once."""
     unique_names = list(dict.fromkeys(names))
-    unnamed_count = len(unique_names) - _NAMED
+    omitted_count = len(unique_names) - _NAMED
     return "; ".join(unique_names[:_NAMED]) + (
-        f"; and {unnamed_count:,} more" if unnamed_count > 0 else ""
+        f"; and {omitted_count:,} more" if omitted_count > 0 else ""
     )
 
 
@@ -328,51 +338,53 @@ def retained_snapshots(
     that are not older. ``now_ms`` decides whether a ref's own age limits apply.
     """
     snapshots = snapshots_by_id(metadata)
-    refs = refs_of(metadata)
-    old_refs = _refs_too_old(metadata, now_ms)
-    kept_ids: set[int] = set()
-    referenced_ids: set[int] = set()
-    ref_names = []
-    dropped_refs = []
+    refs_by_name = refs_of(metadata)
+    old_ref_names = _expired_ref_names(metadata, now_ms)
+    kept_snapshot_ids: set[int] = set()
+    referenced_snapshot_ids: set[int] = set()
+    remaining_ref_names = []
+    expired_ref_names = []
     # Tags last: the walk of a branch ends where that of another one has been.
-    for name, ref in sorted(
-        refs.items(), key=lambda snapshot_id: (snapshot_id[1]["type"], snapshot_id[0])
+    for ref_name, ref in sorted(
+        refs_by_name.items(), key=lambda name_and_ref: (name_and_ref[1]["type"], name_and_ref[0])
     ):
-        if name in old_refs:
-            dropped_refs.append(name)
+        if ref_name in old_ref_names:
+            expired_ref_names.append(ref_name)
             continue
-        ref_names.append(name)
-        kept_ids.add(ref["snapshot-id"])
+        remaining_ref_names.append(ref_name)
+        kept_snapshot_ids.add(ref["snapshot-id"])
         if ref["type"] != "branch":
-            referenced_ids.add(ref["snapshot-id"])
+            referenced_snapshot_ids.add(ref["snapshot-id"])
             continue
         max_age_ms = ref.get("max-snapshot-age-ms")
-        oldest_ms = older_than_ms if max_age_ms is None else now_ms - int(max_age_ms)
-        min_count = int(ref.get("min-snapshots-to-keep") or retain_last)
+        min_timestamp_ms = older_than_ms if max_age_ms is None else now_ms - int(max_age_ms)
+        min_snapshot_count = int(ref.get("min-snapshots-to-keep") or retain_last)
         is_within_limits = True
         for rank, snapshot in enumerate(lineage(snapshots, snapshots.get(ref["snapshot-id"]))):
-            if not is_within_limits and snapshot["snapshot-id"] in referenced_ids:
+            if not is_within_limits and snapshot["snapshot-id"] in referenced_snapshot_ids:
                 break  # and so are its ancestors
-            referenced_ids.add(snapshot["snapshot-id"])
+            referenced_snapshot_ids.add(snapshot["snapshot-id"])
             is_within_limits = is_within_limits and (
-                rank < min_count or snapshot["timestamp-ms"] >= oldest_ms
+                rank < min_snapshot_count or snapshot["timestamp-ms"] >= min_timestamp_ms
             )
             if is_within_limits:
-                kept_ids.add(snapshot["snapshot-id"])
-    oldest_first = sorted(snapshots.values(), key=lambda s: int(s["timestamp-ms"]))
-    ids = [int(snapshot["snapshot-id"]) for snapshot in oldest_first]
+                kept_snapshot_ids.add(snapshot["snapshot-id"])
+    snapshots_oldest_first = sorted(snapshots.values(), key=lambda s: int(s["timestamp-ms"]))
+    ids_oldest_first = [int(snapshot["snapshot-id"]) for snapshot in snapshots_oldest_first]
     # Of no branch, and young.
-    kept_ids |= {
+    kept_snapshot_ids |= {
         snapshot_id
-        for snapshot_id in ids
-        if snapshot_id not in referenced_ids
+        for snapshot_id in ids_oldest_first
+        if snapshot_id not in referenced_snapshot_ids
         and snapshots[snapshot_id]["timestamp-ms"] >= older_than_ms
     }
     return Retained(
-        tuple(snapshot_id for snapshot_id in ids if snapshot_id in kept_ids),
-        tuple(snapshot_id for snapshot_id in ids if snapshot_id not in kept_ids),
-        tuple(ref_names),
-        tuple(dropped_refs),
+        tuple(snapshot_id for snapshot_id in ids_oldest_first if snapshot_id in kept_snapshot_ids),
+        tuple(
+            snapshot_id for snapshot_id in ids_oldest_first if snapshot_id not in kept_snapshot_ids
+        ),
+        tuple(remaining_ref_names),
+        tuple(expired_ref_names),
     )
 
 
@@ -383,19 +395,21 @@ def removed_by_ref_limits(metadata: Json, now_ms: int) -> Retained:
     return retained_snapshots(metadata, 0, 1, now_ms)
 
 
-def _refs_too_old(metadata: Json, now_ms: int) -> frozenset[str]:
+def _expired_ref_names(metadata: Json, now_ms: int) -> frozenset[str]:
     """The branches and tags that an expiry drops for their age; never main."""
     snapshots = snapshots_by_id(metadata)
-    default_age_ms = number_property(
+    default_max_age_ms = number_property(
         properties_of(metadata), "history.expire.max-ref-age-ms", FOREVER
     )
-    old_refs = set()
-    for name, ref in refs_of(metadata).items():
-        head = snapshots.get(ref["snapshot-id"])
-        max_age_ms = int(ref.get("max-ref-age-ms") or default_age_ms)
-        if name != "main" and (head is None or now_ms - head["timestamp-ms"] > max_age_ms):
-            old_refs.add(name)
-    return frozenset(old_refs)
+    old_ref_names = set()
+    for ref_name, ref in refs_of(metadata).items():
+        head_snapshot = snapshots.get(ref["snapshot-id"])
+        max_age_ms = int(ref.get("max-ref-age-ms") or default_max_age_ms)
+        if ref_name != "main" and (
+            head_snapshot is None or now_ms - head_snapshot["timestamp-ms"] > max_age_ms
+        ):
+            old_ref_names.add(ref_name)
+    return frozenset(old_ref_names)
 
 
 def expiry(
@@ -407,21 +421,23 @@ def expiry(
     writers, by the keys of the retention, if that was read before. Raises
     :class:`~icekit.common.errors.ParameterError` if the retention keeps less than ``need_hours``.
     """
-    age_ms, retain_last = retention.time_and_count(properties_of(metadata))
+    max_age_ms, retain_last = retention.time_and_count(properties_of(metadata))
     now_ms = int(now.timestamp() * 1000)
     current_lineage = _current_lineage(metadata)
-    needed_snapshots = _needed_snapshots(current_lineage, retention.need_hours, age_ms, now_ms)
+    needed_snapshots = _needed_snapshots(current_lineage, retention.need_hours, max_age_ms, now_ms)
     # By time, not by count: commits that come before the expiry runs, the plan's own among them,
     # would push the needed state out of a count.
-    older_than_ms = min([now_ms - age_ms, *(s["timestamp-ms"] for s in needed_snapshots)])
-    result = expiry_older_than(metadata, older_than_ms, retain_last, retention, now_ms, writer_log)
-    if len(_reachable_snapshots(current_lineage, result.snapshots)) < len(needed_snapshots):
+    older_than_ms = min([now_ms - max_age_ms, *(s["timestamp-ms"] for s in needed_snapshots)])
+    expiry_now = expiry_older_than(
+        metadata, older_than_ms, retain_last, retention, now_ms, writer_log
+    )
+    if len(_reachable_snapshots(current_lineage, expiry_now.snapshots)) < len(needed_snapshots):
         raise ParameterError(
             f"You need {retention.need_hours:g} hours of time travel, but the state of the table "
             "at that time would expire: a limit of the branch itself overrides keep_last and "
             "keep_hours. Change that limit, or leave need_hours out."
         )
-    return result
+    return expiry_now
 
 
 def expiry_older_than(
@@ -437,32 +453,36 @@ def expiry_older_than(
     """
     snapshots = snapshots_by_id(metadata)
     needs = retention_needs(metadata, retention, now_ms, writer_log)
-    stock_split = retained_snapshots(metadata, older_than_ms, retain_last, now_ms)
-    stock_ids = frozenset(stock_split.remaining_ids)
-    kept_ids = stock_ids | needs.snapshot_ids
+    stock_outcome = retained_snapshots(metadata, older_than_ms, retain_last, now_ms)
+    stock_kept_ids = frozenset(stock_outcome.remaining_ids)
+    kept_snapshot_ids = stock_kept_ids | needs.snapshot_ids
     outcome = Retained(
         tuple(
             snapshot_id
-            for snapshot_id in (*stock_split.remaining_ids, *stock_split.expired_ids)
-            if snapshot_id in kept_ids
+            for snapshot_id in (*stock_outcome.remaining_ids, *stock_outcome.expired_ids)
+            if snapshot_id in kept_snapshot_ids
         ),
         tuple(
-            snapshot_id for snapshot_id in stock_split.expired_ids if snapshot_id not in kept_ids
+            snapshot_id
+            for snapshot_id in stock_outcome.expired_ids
+            if snapshot_id not in kept_snapshot_ids
         ),
-        stock_split.remaining_refs,
-        stock_split.expired_refs,
+        stock_outcome.remaining_refs,
+        stock_outcome.expired_refs,
     )
-    ids_kept_by_age = stock_ids
+    ids_kept_by_age = stock_kept_ids
     if needs.snapshot_ids:
         ids_kept_by_age = frozenset(
             retained_snapshots(metadata, older_than_ms, 1, now_ms).remaining_ids
         )
     current_lineage = _current_lineage(metadata)
     removed_times = [snapshots[snapshot_id]["timestamp-ms"] for snapshot_id in outcome.expired_ids]
-    ranges = [
-        snapshot_id for state in needs.kept_states for snapshot_id in needs.ranges_by_state[state]
+    kept_ranges = [
+        state_range
+        for writer_state in needs.kept_states
+        for state_range in needs.ranges_by_state[writer_state]
     ]
-    extra_tally = Tally(needs.lineages, frozenset(outcome.remaining_ids) - stock_ids)
+    extra_kept_tally = Tally(needs.lineages, frozenset(outcome.remaining_ids) - stock_kept_ids)
     removed_tally = Tally(needs.lineages, frozenset(outcome.expired_ids))
     summary = ExpirySummary(
         len(outcome.expired_ids),
@@ -472,20 +492,22 @@ def expiry_older_than(
         _oldest_ms(current_lineage),
         _oldest_ms(_reachable_snapshots(current_lineage, outcome)),
         outcome.expired_refs,
-        kept_for_writers=len(needs.lineages.ids(ranges) - stock_ids),
+        kept_for_writers=len(needs.lineages.snapshot_ids(kept_ranges) - stock_kept_ids),
         states_kept=tuple(
-            StateKept(state, extra_tally.count(needs.ranges_by_state[state]))
-            for state in needs.kept_states
+            StateKept(writer_state, extra_kept_tally.count(needs.ranges_by_state[writer_state]))
+            for writer_state in needs.kept_states
         ),
         staged_kept=needs.staged_writes,
         states_lost=tuple(
-            state
-            for state, ranges_of_state in needs.ranges_by_state.items()
+            writer_state
+            for writer_state, ranges_of_state in needs.ranges_by_state.items()
             if removed_tally.count(ranges_of_state)
-            or set(state.branches) <= set(outcome.expired_refs)
+            or set(writer_state.branches) <= set(outcome.expired_refs)
         ),
         staged_lost=tuple(
-            write for write in needs.expired_staged_writes if write.snapshot_id not in kept_ids
+            staged_write
+            for staged_write in needs.expired_staged_writes
+            if staged_write.snapshot_id not in kept_snapshot_ids
         ),
         is_stock=ids_kept_by_age >= needs.snapshot_ids,
     )
@@ -508,40 +530,48 @@ def retention_needs(
     metadata: Json, retention: Retention, now_ms: int, writer_log: WriterLog | None = None
 ) -> Needs:
     """What writers and staged writes need of the snapshots; ``writer_log`` as in :func:`expiry`."""
-    writer_ms = retention.keep_writers_hours * HOUR_MS
-    staged_ms = retention.keep_staged_hours * HOUR_MS
+    max_silent_ms = retention.keep_writers_hours * HOUR_MS
+    max_staged_age_ms = retention.keep_staged_hours * HOUR_MS
     writer_log = (
         WriterLog(metadata, stated_keys(retention.writer_keys))
         if writer_log is None
         else writer_log
     )
     lineages = writer_log.lineages
-    old_refs = _refs_too_old(metadata, now_ms)
-    states = {
-        state: state_ranges(lineages, state, old_refs)
-        for state in writer_log.states(most_silent_ms=writer_ms)
+    old_ref_names = _expired_ref_names(metadata, now_ms)
+    ranges_by_state = {
+        writer_state: state_ranges(lineages, writer_state, old_ref_names)
+        for writer_state in writer_log.states(most_silent_ms=max_silent_ms)
     }
     kept_states = tuple(
-        state
-        for state in states
-        if writer_ms > 0
-        and state.silent_ms <= writer_ms
-        and not old_refs.issuperset(state.branches)
+        writer_state
+        for writer_state in ranges_by_state
+        if max_silent_ms > 0
+        and writer_state.silent_ms <= max_silent_ms
+        and not old_ref_names.issuperset(writer_state.branches)
     )
-    writes = staged_writes(metadata)
-    recent_writes = tuple(write for write in writes if now_ms - write.committed_ms <= staged_ms)
-    snapshot_ids = lineages.ids(
-        state_range for state in kept_states for state_range in states[state]
+    all_staged_writes = staged_writes(metadata)
+    recent_staged_writes = tuple(
+        staged_write
+        for staged_write in all_staged_writes
+        if now_ms - staged_write.committed_ms <= max_staged_age_ms
     )
-    for write in recent_writes:
-        snapshot_ids |= needed_to_publish(metadata, lineages, write)
+    needed_snapshot_ids = lineages.snapshot_ids(
+        state_range for writer_state in kept_states for state_range in ranges_by_state[writer_state]
+    )
+    for staged_write in recent_staged_writes:
+        needed_snapshot_ids |= needed_to_publish(metadata, lineages, staged_write)
     return Needs(
         lineages,
-        states,
+        ranges_by_state,
         kept_states,
-        recent_writes,
-        tuple(write for write in writes if now_ms - write.committed_ms > staged_ms),
-        frozenset(snapshot_ids),
+        recent_staged_writes,
+        tuple(
+            staged_write
+            for staged_write in all_staged_writes
+            if now_ms - staged_write.committed_ms > max_staged_age_ms
+        ),
+        frozenset(needed_snapshot_ids),
     )
 
 
@@ -550,33 +580,38 @@ def conflict_with_limits(metadata: Json, needs: Needs, now_ms: int) -> str | Non
     snapshots that are needed, whatever it names.
     """
     limited_branches = [
-        name for name, ref in branches_of(metadata).items() if ref.get("max-snapshot-age-ms")
+        branch_name
+        for branch_name, ref in branches_of(metadata).items()
+        if ref.get("max-snapshot-age-ms")
     ]
     if not needs.snapshot_ids or not limited_branches:
         return None
     ids_past_limits = frozenset(removed_by_ref_limits(metadata, now_ms).expired_ids)
-    removed_ids = ids_past_limits & needs.snapshot_ids
-    if not removed_ids:
+    removed_needed_ids = ids_past_limits & needs.snapshot_ids
+    if not removed_needed_ids:
         return None
-    removed_tally = Tally(needs.lineages, removed_ids)
+    removed_tally = Tally(needs.lineages, removed_needed_ids)
     affected_states = [
-        state for state in needs.kept_states if removed_tally.count(needs.ranges_by_state[state])
+        writer_state
+        for writer_state in needs.kept_states
+        if removed_tally.count(needs.ranges_by_state[writer_state])
     ]
     affected_branches = (
-        name for name in limited_branches if removed_tally.count(needs.lineages.ranges(name))
+        branch_name
+        for branch_name in limited_branches
+        if removed_tally.count(needs.lineages.ranges(branch_name))
     )
-    branch = next(affected_branches, limited_branches[0])
-    affected_text = affected_states[0].text if affected_states else needs.staged_writes[0].text
+    conflicting_branch = next(affected_branches, limited_branches[0])
+    affected_need_text = affected_states[0].text if affected_states else needs.staged_writes[0].text
     return (
-        f"The branch {branch} has an age limit of its own (max-snapshot-age-ms), by which every "
-        f"expiry removes snapshots that are needed: {affected_text}. Remove that limit, or state a "
-        "shorter "
-        "time for what is needed (--keep-writers, --keep-staged)."
+        f"The branch {conflicting_branch} has an age limit of its own (max-snapshot-age-ms), by "
+        f"which every expiry removes snapshots that are needed: {affected_need_text}. Remove that "
+        "limit, or state a shorter time for what is needed (--keep-writers, --keep-staged)."
     )
 
 
 def _needed_snapshots(
-    current_lineage: list[Json], need_hours: float | None, age_ms: int, now_ms: int
+    current_lineage: list[Json], need_hours: float | None, max_age_ms: int, now_ms: int
 ) -> list[Json]:
     """The snapshots of the lineage through the one that was current so many hours ago; none if the
     table is younger.
@@ -586,10 +621,10 @@ def _needed_snapshots(
     if need_hours is None:
         return []
     need_ms = need_hours * HOUR_MS
-    if age_ms < need_ms:
+    if max_age_ms < need_ms:
         raise ParameterError(
             f"You need {need_hours:g} hours of time travel, but the retention keeps "
-            f'{span(age_ms)}. Set keep_hours (--keep) to "{need_hours:g} hours" or more.'
+            f'{span(max_age_ms)}. Set keep_hours (--keep) to "{need_hours:g} hours" or more.'
         )
     for index, snapshot in enumerate(current_lineage):
         if snapshot["timestamp-ms"] <= now_ms - need_ms:
@@ -609,9 +644,9 @@ def _reachable_snapshots(current_lineage: list[Json], outcome: Retained) -> list
     return list(takewhile(lambda snapshot: snapshot["snapshot-id"] in kept_ids, current_lineage))
 
 
-def _hours(value: Any) -> float:
-    text = str(value).strip()
-    return float(text) if _NUMBER.fullmatch(text) else seconds(text) / 3600
+def _hours(hours_or_duration: Any) -> float:
+    duration = str(hours_or_duration).strip()
+    return float(duration) if _NUMBER.fullmatch(duration) else seconds(duration) / 3600
 
 
 def _whole_number(value: Any) -> int:

@@ -22,7 +22,8 @@ MAX_SIZE_RATIO = 1.8
 #: A writer looks at the size of its file after each thousand rows
 # (BaseRollingFileWriter.ROWS_DIVISOR).
 ROWS_PER_LOOK = 1000
-# What a split may be larger than its share of the bytes (SizeBasedFileRewritePlanner.SPLIT_OVERHEAD).
+# By how much a split may be larger than its share of the bytes
+# (SizeBasedFileRewritePlanner.SPLIT_OVERHEAD).
 _SPLIT_OVERHEAD = 5 * 1024
 # The share of the largest file to be written that a task may have (``Splits.FULL`` in Java).
 _FULL = 0.86
@@ -84,57 +85,63 @@ def packed_files(buckets: Sequence[Bucket], target_bytes: int, row_group_bytes: 
     The order of the files is not known; in most orders it is as many as the largest first need.
     """
     total_bytes = sum(bucket.size_in_bytes for bucket in buckets)
-    file_count = expected_files(total_bytes, target_bytes)
-    if file_count == 1:
+    expected_count = expected_files(total_bytes, target_bytes)
+    if expected_count == 1:
         return 1
     max_task_bytes = target_bytes + (max_file_size(target_bytes) - target_bytes) // 2
-    task_bytes = max(target_bytes, min(total_bytes // file_count + _SPLIT_OVERHEAD, max_task_bytes))
+    task_bytes = max(
+        target_bytes, min(total_bytes // expected_count + _SPLIT_OVERHEAD, max_task_bytes)
+    )
     if any(bucket.max_bytes > task_bytes for bucket in buckets):
         # Only its footer says where a file can be split.
-        return file_count
+        return expected_count
     task_count = _packed_task_count(buckets, task_bytes, row_group_bytes)
-    if task_count <= file_count:
+    if task_count <= expected_count:
         return task_count
     return max(
-        file_count,
+        expected_count,
         _packed_task_count(buckets, max(task_bytes, int(_FULL * max_task_bytes)), row_group_bytes),
     )
 
 
 def _packed_task_count(buckets: Sequence[Bucket], task_bytes: int, row_group_bytes: int) -> int:
     """The tasks of at most so many bytes that hold files, the largest first."""
-    pieces: list[tuple[float, int]] = []
+    sized_pieces: list[tuple[float, int]] = []
     for bucket in buckets:
-        row_group_count, rest_bytes = divmod(
+        row_groups_per_file, rest_bytes_per_file = divmod(
             bucket.size_in_bytes / bucket.file_count, row_group_bytes
         )
-        pieces.append((row_group_bytes, int(row_group_count) * bucket.file_count))
-        pieces.append((rest_bytes, bucket.file_count))
+        sized_pieces.append((row_group_bytes, int(row_groups_per_file) * bucket.file_count))
+        sized_pieces.append((rest_bytes_per_file, bucket.file_count))
     # How many tasks have how many bytes free.
-    tasks: list[tuple[int, float]] = []
-    for piece_bytes, pieces_left in sorted(pieces, reverse=True):
-        next_tasks: list[tuple[int, float]] = []
-        for task_count, free_bytes in (*tasks, (pieces_left, float(task_bytes))):
+    open_tasks: list[tuple[int, float]] = []
+    for piece_bytes, pieces_left in sorted(sized_pieces, reverse=True):
+        next_open_tasks: list[tuple[int, float]] = []
+        for task_count, free_bytes in (*open_tasks, (pieces_left, float(task_bytes))):
             pieces_per_task = int(free_bytes // piece_bytes) if piece_bytes else pieces_left
             full_task_count = (
                 min(task_count, pieces_left // pieces_per_task) if pieces_per_task else 0
             )
-            rest_count = (
+            unplaced_piece_count = (
                 pieces_left - full_task_count * pieces_per_task
                 if full_task_count < task_count
                 else 0
             )
-            last_task_pieces = min(rest_count, pieces_per_task)
-            open_task_count = task_count - full_task_count - (1 if last_task_pieces else 0)
+            last_task_piece_count = min(unplaced_piece_count, pieces_per_task)
+            untouched_task_count = (
+                task_count - full_task_count - (1 if last_task_piece_count else 0)
+            )
             if full_task_count:
-                next_tasks.append((full_task_count, free_bytes - pieces_per_task * piece_bytes))
-            if last_task_pieces:
-                next_tasks.append((1, free_bytes - last_task_pieces * piece_bytes))
-            if open_task_count and free_bytes < task_bytes:
-                next_tasks.append((open_task_count, free_bytes))
-            pieces_left -= full_task_count * pieces_per_task + last_task_pieces
-        tasks = next_tasks
-    return max(1, sum(task_count for task_count, _ in tasks))
+                next_open_tasks.append(
+                    (full_task_count, free_bytes - pieces_per_task * piece_bytes)
+                )
+            if last_task_piece_count:
+                next_open_tasks.append((1, free_bytes - last_task_piece_count * piece_bytes))
+            if untouched_task_count and free_bytes < task_bytes:
+                next_open_tasks.append((untouched_task_count, free_bytes))
+            pieces_left -= full_task_count * pieces_per_task + last_task_piece_count
+        open_tasks = next_open_tasks
+    return max(1, sum(task_count for task_count, _ in open_tasks))
 
 
 def lower_edge_of(size_in_bytes: int, edges: tuple[int, ...]) -> int:
@@ -174,20 +181,22 @@ def file_size_histogram(
     ``edges`` are those of the facts, or others that no bucket crosses; empty bars extend to the
     sizes in ``size_range``.
     """
-    buckets: dict[int, list[Bucket]] = defaultdict(list)
+    buckets_by_edge: dict[int, list[Bucket]] = defaultdict(list)
     for group in facts.of_kind(Kind.DATA):
         for bucket in group.buckets:
-            buckets[lower_edge_of(bucket.min_bytes, edges)].append(bucket)
-    if not buckets:
+            buckets_by_edge[lower_edge_of(bucket.min_bytes, edges)].append(bucket)
+    if not buckets_by_edge:
         return ()
-    sizes = (*buckets, *size_range)
-    first_edge = lower_edge_of(min(sizes), edges)
-    last_edge = lower_edge_of(max(sizes), edges)
+    shown_sizes = (*buckets_by_edge, *size_range)
+    first_edge = lower_edge_of(min(shown_sizes), edges)
+    last_edge = lower_edge_of(max(shown_sizes), edges)
     bars = []
-    for edge, next_edge in zip_longest(edges, edges[1:]):
-        if first_edge <= edge <= last_edge:
-            total = Totals.of_buckets(buckets[edge])
-            bars.append(HistogramBar(edge, next_edge, total.file_count, total.size_in_bytes))
+    for lower_edge, upper_edge in zip_longest(edges, edges[1:]):
+        if first_edge <= lower_edge <= last_edge:
+            bar_total = Totals.of_buckets(buckets_by_edge[lower_edge])
+            bars.append(
+                HistogramBar(lower_edge, upper_edge, bar_total.file_count, bar_total.size_in_bytes)
+            )
     return tuple(bars)
 
 
@@ -233,21 +242,26 @@ def delete_ratios(facts: TableFacts) -> dict[Partition, DeleteRatio]:
     """Deletes compared with data, for each partition with deletes; highest ratio by records
     first.
     """
-    totals: dict[Partition, dict[Kind, Totals]] = {}
+    totals_by_partition: dict[Partition, dict[Kind, Totals]] = {}
     for group in facts.groups:
-        totals_by_kind = totals.setdefault(group.partition, dict.fromkeys(Kind, Totals()))
+        totals_by_kind = totals_by_partition.setdefault(
+            group.partition, dict.fromkeys(Kind, Totals())
+        )
         totals_by_kind[group.kind] = Totals.of_groups((group,))
-    ratios = {
+    ratios_by_partition = {
         partition: DeleteRatio(totals_by_kind)
-        for partition, totals_by_kind in totals.items()
+        for partition, totals_by_kind in totals_by_partition.items()
         if any(totals_by_kind[kind].file_count for kind in DELETE_KINDS)
     }
 
     def order(partition: Partition) -> tuple[object, ...]:
-        by_records = ratios[partition].by_records
-        return by_records is not None, -(by_records or 0), sort_key(partition)
+        record_ratio = ratios_by_partition[partition].by_records
+        return record_ratio is not None, -(record_ratio or 0), sort_key(partition)
 
-    return {partition: ratios[partition] for partition in sorted(ratios, key=order)}
+    return {
+        partition: ratios_by_partition[partition]
+        for partition in sorted(ratios_by_partition, key=order)
+    }
 
 
 def worst_partitions(facts: TableFacts, limit: int = 20) -> tuple[FileGroup, ...]:
@@ -293,48 +307,51 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[AppliedEqualityDelet
     """
     counts_by_partition = sequences_by_partition(facts)
     # Within a range of sequence numbers the order is not known, so deletes count as later.
-    least_distance = 1 if facts.sequence_width == 1 else 0
-    global_deletes = [
+    min_sequence_distance = 1 if facts.sequence_width == 1 else 0
+    global_delete_counts = [
         s
-        for p, rows in counts_by_partition.items()
+        for p, partition_counts in counts_by_partition.items()
         if facts.spec(p.spec_id).is_unpartitioned
-        for s in rows
+        for s in partition_counts
     ]
-    for partition, rows in counts_by_partition.items():
-        is_global = facts.spec(partition.spec_id).is_unpartitioned
-        deletes = sorted(
-            global_deletes if is_global else rows + global_deletes, key=lambda s: -s.sequence_number
+    for partition, partition_counts in counts_by_partition.items():
+        is_unpartitioned = facts.spec(partition.spec_id).is_unpartitioned
+        delete_counts = sorted(
+            global_delete_counts if is_unpartitioned else partition_counts + global_delete_counts,
+            key=lambda s: -s.sequence_number,
         )
-        pending_records = pending_files = delete_index = 0
-        file_count = record_count = well_sized_count = well_sized_bytes = record_loads = (
-            max_records
-        ) = file_opens = 0
-        for row in sorted(rows, key=lambda s: -s.sequence_number):
-            least_sequence = row.sequence_number + least_distance
+        newer_record_count = newer_file_count = delete_index = 0
+        data_file_count = data_record_count = well_sized_file_count = well_sized_bytes = (
+            record_loads
+        ) = max_deletes_per_file = file_opens = 0
+        for data_counts in sorted(partition_counts, key=lambda s: -s.sequence_number):
+            min_delete_sequence = data_counts.sequence_number + min_sequence_distance
             while (
-                delete_index < len(deletes)
-                and deletes[delete_index].sequence_number >= least_sequence
+                delete_index < len(delete_counts)
+                and delete_counts[delete_index].sequence_number >= min_delete_sequence
             ):
-                pending_records += deletes[delete_index].equality_delete_record_count
-                pending_files += deletes[delete_index].equality_delete_file_count
+                newer_record_count += delete_counts[delete_index].equality_delete_record_count
+                newer_file_count += delete_counts[delete_index].equality_delete_file_count
                 delete_index += 1
-            applied_records = pending_records - row.ruled_out_record_count
-            if applied_records > 0 and row.data_file_count:
-                file_count += row.data_file_count
-                record_count += row.data_record_count
-                well_sized_count += row.well_sized_file_count
-                well_sized_bytes += row.well_sized_bytes
-                record_loads += applied_records * row.data_file_count
-                file_opens += (pending_files - row.ruled_out_file_count) * row.data_file_count
-                max_records = max(max_records, applied_records)
-        if file_count:
+            applied_record_count = newer_record_count - data_counts.ruled_out_record_count
+            if applied_record_count > 0 and data_counts.data_file_count:
+                data_file_count += data_counts.data_file_count
+                data_record_count += data_counts.data_record_count
+                well_sized_file_count += data_counts.well_sized_file_count
+                well_sized_bytes += data_counts.well_sized_bytes
+                record_loads += applied_record_count * data_counts.data_file_count
+                file_opens += (
+                    newer_file_count - data_counts.ruled_out_file_count
+                ) * data_counts.data_file_count
+                max_deletes_per_file = max(max_deletes_per_file, applied_record_count)
+        if data_file_count:
             yield AppliedEqualityDeletes(
                 partition,
-                file_count,
-                record_count,
-                well_sized_count,
+                data_file_count,
+                data_record_count,
+                well_sized_file_count,
                 well_sized_bytes,
-                max_records,
+                max_deletes_per_file,
                 record_loads,
                 file_opens,
             )
@@ -342,10 +359,10 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[AppliedEqualityDelet
 
 def sequences_by_partition(facts: TableFacts) -> dict[Partition, list[SequenceCounts]]:
     """The sequence counts, by partition."""
-    rows: dict[Partition, list[SequenceCounts]] = {}
-    for row in facts.sequences:
-        rows.setdefault(row.partition, []).append(row)
-    return rows
+    counts_by_partition: dict[Partition, list[SequenceCounts]] = {}
+    for sequence_counts in facts.sequences:
+        counts_by_partition.setdefault(sequence_counts.partition, []).append(sequence_counts)
+    return counts_by_partition
 
 
 #: TableProperties.SPLIT_SIZE_DEFAULT and SPLIT_OPEN_FILE_COST_DEFAULT.

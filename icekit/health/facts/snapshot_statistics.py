@@ -30,33 +30,37 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
     """The statistics of a snapshot: a commit leaves them with the snapshot before it, and has none
     of its own.
     """
-    table_files = [
+    table_statistics_files = [
         file for file in metadata.get("statistics") or () if file["snapshot-id"] == snapshot_id
     ]
-    partition_files = [
+    partition_statistics_files = [
         file
         for file in metadata.get("partition-statistics") or ()
         if file["snapshot-id"] == snapshot_id
     ]
     statistics: list[SnapshotStatistics] = []
-    if table_files:
+    if table_statistics_files:
         schema = schema_of(metadata)
-        names = {leaf.field_id: leaf.name for leaf in leaves(schema)}
-        ids = [
+        names_by_id = {leaf_column.field_id: leaf_column.name for leaf_column in leaves(schema)}
+        column_ids = [
             i
-            for file in table_files
+            for file in table_statistics_files
             for blob in file.get("blob-metadata") or ()
             for i in blob["fields"]
         ]
-        columns = dict.fromkeys(names[i] for i in ids if i in names)
+        column_names = dict.fromkeys(names_by_id[i] for i in column_ids if i in names_by_id)
         # What compute_table_stats takes without columns.
-        default_columns = {
-            field.name for field in child_fields(schema) if isinstance(field.type, str)
+        default_column_names = {
+            top_level_field.name
+            for top_level_field in child_fields(schema)
+            if isinstance(top_level_field.type, str)
         }
         statistics.append(
-            SnapshotStatistics("table", () if columns.keys() == default_columns else tuple(columns))
+            SnapshotStatistics(
+                "table", () if column_names.keys() == default_column_names else tuple(column_names)
+            )
         )
-    if partition_files:
+    if partition_statistics_files:
         statistics.append(SnapshotStatistics("partition"))
     return tuple(statistics)
 
@@ -64,34 +68,36 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
 def renewal_statement(catalog: str, table: Sequence[str], statistics: SnapshotStatistics) -> str:
     """The statement that computes such statistics for the current snapshot."""
     procedure = f"compute_{statistics.kind}_stats"
-    name = display_name(table)
+    table_name = display_name(table)
     if statistics.columns:
-        return call_sql(catalog, procedure, table=name, columns=statistics.columns)
-    return call_sql(catalog, procedure, table=name)
+        return call_sql(catalog, procedure, table=table_name, columns=statistics.columns)
+    return call_sql(catalog, procedure, table=table_name)
 
 
 def statistics_ages(metadata: Json, snapshot: Json | None) -> tuple[StatisticsAge, ...]:
     """How far the newest statistics of each kind are behind a snapshot; without those whose
     snapshot is not in its lineage.
     """
-    ages: dict[str, StatisticsAge] = {}
-    changed_rows = 0
-    statistics_snapshot_ids = {file["snapshot-id"] for file in statistics_files(metadata)}
+    ages_by_kind: dict[str, StatisticsAge] = {}
+    changed_row_count = 0
+    statistics_snapshot_ids = {
+        statistics_file["snapshot-id"] for statistics_file in statistics_files(metadata)
+    }
     for commit_count, ancestor in enumerate(lineage(snapshots_by_id(metadata), snapshot)):
         snapshot_id = ancestor["snapshot-id"]
         summary = summary_of(ancestor)
         for statistics in (
             statistics_of(metadata, snapshot_id) if snapshot_id in statistics_snapshot_ids else ()
         ):
-            record_count = summary.get("total-records")
+            record_count_text = summary.get("total-records")
             age = StatisticsAge(
                 statistics,
                 snapshot_id,
                 commit_count,
-                changed_rows,
-                None if record_count is None else int(record_count),
+                changed_row_count,
+                None if record_count_text is None else int(record_count_text),
             )
-            ages.setdefault(statistics.kind, age)
+            ages_by_kind.setdefault(statistics.kind, age)
         if summary.get("operation") != "replace":
-            changed_rows += sum(int(summary.get(key, 0)) for key in _CHANGED_RECORDS)
-    return tuple(ages.values())
+            changed_row_count += sum(int(summary.get(key, 0)) for key in _CHANGED_RECORDS)
+    return tuple(ages_by_kind.values())

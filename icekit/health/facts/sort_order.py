@@ -15,10 +15,10 @@ from icekit.iceberg.definition import Column, SortField
 DISTRIBUTION = "write.distribution-mode"
 
 
-def column_sql(columns: Mapping[str, Column], name: str) -> str:
+def column_sql(columns_by_name: Mapping[str, Column], column_name: str) -> str:
     """A column's path as SQL, by its dotted name."""
-    column = columns.get(name)
-    return identifier(*(column.names if column is not None else (name,)))
+    column = columns_by_name.get(column_name)
+    return identifier(*(column.names if column is not None else (column_name,)))
 
 
 def order_restoration(table: Identifier, facts: TableFacts) -> tuple[str, str]:
@@ -27,14 +27,14 @@ def order_restoration(table: Identifier, facts: TableFacts) -> tuple[str, str]:
     ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to
     none (from Iceberg's SQL extensions), so the undo restores that property too.
     """
-    name = identifier(*table)
+    table_sql = identifier(*table)
     if facts.sort_order:
         order_statement = (
-            f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY "
+            f"ALTER TABLE {table_sql} WRITE LOCALLY ORDERED BY "
             f"{', '.join(_sort_term(facts.by_name, f) for f in facts.sort_order)}"
         )
     else:
-        order_statement = f"ALTER TABLE {name} WRITE UNORDERED"
+        order_statement = f"ALTER TABLE {table_sql} WRITE UNORDERED"
     current_mode = facts.properties.get(DISTRIBUTION)
     mode_statement = (
         set_properties_sql(table, {DISTRIBUTION: current_mode})
@@ -44,6 +44,8 @@ def order_restoration(table: Identifier, facts: TableFacts) -> tuple[str, str]:
     return order_statement, mode_statement
 
 
-def _sort_term(columns: Mapping[str, Column], field: SortField) -> str:
-    term = transform_sql(column_sql(columns, field.source), field.transform)
-    return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"
+def _sort_term(columns_by_name: Mapping[str, Column], sort_field: SortField) -> str:
+    source_sql = column_sql(columns_by_name, sort_field.source)
+    term_sql = transform_sql(source_sql, sort_field.transform)
+    null_order = sort_field.null_order.replace("-", " ")
+    return f"{term_sql} {sort_field.direction.upper()} {null_order.upper()}"

@@ -40,8 +40,10 @@ class Sharing:
         """``shared location with db.a_old (s3://bucket/db/a)``; empty if no location is shared."""
         if not self.shared:
             return ""
-        names = (f"{other.table} ({other.path})" for other in self.shared)
-        return f"shared location with {first_names(names, _NAMED)}"
+        table_texts = (
+            f"{shared_place.table} ({shared_place.path})" for shared_place in self.shared
+        )
+        return f"shared location with {first_names(table_texts, _NAMED)}"
 
     @property
     def refusal(self) -> str | None:
@@ -154,8 +156,9 @@ class MissingFiles:
     Checked are the data files, delete files and manifests of the observed snapshot, the manifest
     lists of all snapshots, and the newest statistics files. ``examples`` are a few, most important
     first. ``partitions`` counts the data files that are gone by partition, most first, of at most
-    :data:`MOST_PARTITIONS`. ``before_id`` is the newest snapshot of the lineage from before the first
-    of them was added. ``unchecked`` says why nothing is known; None if the files were checked.
+    :data:`MOST_PARTITIONS`. ``before_id`` is the newest snapshot of the lineage from before the
+    first of them was added. ``unchecked`` says why nothing is known; None if the files were
+    checked.
     """
 
     counts: tuple[MissingCount, ...] = ()

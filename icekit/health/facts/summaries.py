@@ -30,24 +30,26 @@ def field_ranges(
     fields: Sequence[PartitionField], partitions: Iterable[Partition]
 ) -> list[FieldRange]:
     """The range of each partition field over the partitions of a manifest."""
-    value_columns = zip(*(partition.values for partition in partitions), strict=True)
+    values_by_field = zip(*(partition.values for partition in partitions), strict=True)
     ranges = []
-    for field, values in zip(fields, value_columns, strict=False):
+    for field, field_values in zip(fields, values_by_field, strict=False):
         non_null_values = [
-            comparable(field.result_type, value) for value in values if value is not None
+            comparable_value(field.result_type, value)
+            for value in field_values
+            if value is not None
         ]
-        comparable_values = [
+        non_nan_values = [
             value for value in non_null_values if value == value
         ]  # NaN is not equal to itself
-        low = min(comparable_values, default=None)
-        high = max(comparable_values, default=None)
-        has_null = len(non_null_values) < len(values)
-        has_nan = len(comparable_values) < len(non_null_values)
-        ranges.append(FieldRange(low, high, has_null, has_nan))
+        min_value = min(non_nan_values, default=None)
+        max_value = max(non_nan_values, default=None)
+        has_null = len(non_null_values) < len(field_values)
+        has_nan = len(non_nan_values) < len(non_null_values)
+        ranges.append(FieldRange(min_value, max_value, has_null, has_nan))
     return ranges
 
 
-def comparable(result_type: str, value: Any) -> Any:
+def comparable_value(result_type: str, value: Any) -> Any:
     """A partition value as :func:`icekit.iceberg.values.from_bytes` gives bounds."""
     if value is not None and result_type.startswith(("float", "double", "decimal")):
         return Decimal(value) if result_type.startswith("decimal") else float(value)
@@ -62,74 +64,84 @@ def narrow_fields(
     A filter skips the manifest by its summary (ManifestEvaluator), which may be wider than the
     entries, and may be left out. UUIDs are not compared: writers order them differently.
     """
-    summaries = manifest.get("partitions") or []
-    for summary, field, entry_range in zip(summaries, fields, ranges, strict=False):
-        missing_kind = None
-        if entry_range.has_null and summary.get("contains_null") is False:
-            missing_kind = "null"
-        elif entry_range.has_nan and summary.get("contains_nan") is False:
-            missing_kind = "NaN"
-        listed_bounds: tuple[Any, Any] = (None, None)
+    field_summaries = manifest.get("partitions") or []
+    for field_summary, field, entry_range in zip(field_summaries, fields, ranges, strict=False):
+        uncovered_value = None
+        if entry_range.has_null and field_summary.get("contains_null") is False:
+            uncovered_value = "null"
+        elif entry_range.has_nan and field_summary.get("contains_nan") is False:
+            uncovered_value = "NaN"
+        summary_bounds: tuple[Any, Any] = (None, None)
         is_narrow = False
         if entry_range.low is not None and field.result_type != "uuid":
-            raw = map(summary.get, BOUNDS)
+            raw_bounds = map(field_summary.get, BOUNDS)
             try:
-                listed_bounds = tuple(
-                    None if bound is None else from_bytes(field.result_type, bound) for bound in raw
+                summary_bounds = tuple(
+                    None if bound is None else from_bytes(field.result_type, bound)
+                    for bound in raw_bounds
                 )  # type: ignore[assignment]
                 is_narrow = (
-                    None in listed_bounds
-                    or entry_range.low < listed_bounds[0]
-                    or entry_range.high > listed_bounds[1]
+                    None in summary_bounds
+                    or entry_range.low < summary_bounds[0]
+                    or entry_range.high > summary_bounds[1]
                 )
             except (ValueError, TypeError):
-                listed_bounds = (None, None)
-        if missing_kind or is_narrow:
-            low, high = (to_scalar(bound) for bound in listed_bounds)
+                summary_bounds = (None, None)
+        if uncovered_value or is_narrow:
+            lower_bound, upper_bound = (to_scalar(bound) for bound in summary_bounds)
             yield NarrowManifest(
                 manifest["manifest_path"],
                 manifest["partition_spec_id"],
                 is_delete_manifest(manifest),
                 field.name,
-                (low, high),
+                (lower_bound, upper_bound),
                 (to_scalar(entry_range.low), to_scalar(entry_range.high)),
-                missing_kind,
+                uncovered_value,
             )
 
 
 def manifest_integrity(
     manifests: Sequence[Record],
-    narrow: Iterable[NarrowManifest],
-    live_counts: Mapping[str, int],
+    narrow_manifests: Iterable[NarrowManifest],
+    live_counts_by_path: Mapping[str, int],
 ) -> Integrity:
     """What a manifest list, the narrow manifests of it, and the live files that were counted in
     its manifests (by path) show.
     """
-    listed_counts = Counter(manifest["manifest_path"] for manifest in manifests)
+    listings_by_path = Counter(manifest["manifest_path"] for manifest in manifests)
     # Spark reads one that is listed twice as often.
-    miscounted = sorted(
+    miscounted_manifests = sorted(
         (
-            MiscountedManifest(path, live_count(manifest), live_counts[path])
+            MiscountedManifest(
+                manifest_path, live_count(manifest), live_counts_by_path[manifest_path]
+            )
             for manifest in manifests
             if has_live_count(manifest)
-            and listed_counts[path := manifest["manifest_path"]] == 1
-            and live_counts.get(path, live_count(manifest)) != live_count(manifest)
+            and listings_by_path[manifest_path := manifest["manifest_path"]] == 1
+            and live_counts_by_path.get(manifest_path, live_count(manifest)) != live_count(manifest)
         ),
         key=lambda each: each.path,
     )
-    manifest_counts = Counter(
+    counts_by_spec_and_content = Counter(
         (manifest["partition_spec_id"], is_delete_manifest(manifest)) for manifest in manifests
     )
-    narrow_manifests = sorted(
-        (replace(m, is_alone=manifest_counts[m.spec_id, m.is_deletes] == 1) for m in set(narrow)),
+    marked_manifests = sorted(
+        (
+            replace(m, is_alone=counts_by_spec_and_content[m.spec_id, m.is_deletes] == 1)
+            for m in set(narrow_manifests)
+        ),
         key=lambda m: (m.path, m.field),
     )
     return Integrity(
         duplicate_manifests=tuple(
-            sorted(path for path, entry_count in listed_counts.items() if entry_count > 1)
+            sorted(
+                manifest_path
+                for manifest_path, listing_count in listings_by_path.items()
+                if listing_count > 1
+            )
         ),
-        narrow_manifest_count=len({m.path for m in narrow_manifests}),
-        narrow_manifests=tuple(narrow_manifests[:EXAMPLES]),
-        miscounted_count=len(miscounted),
-        miscounted=tuple(miscounted[:EXAMPLES]),
+        narrow_manifest_count=len({m.path for m in marked_manifests}),
+        narrow_manifests=tuple(marked_manifests[:EXAMPLES]),
+        miscounted_count=len(miscounted_manifests),
+        miscounted=tuple(miscounted_manifests[:EXAMPLES]),
     )

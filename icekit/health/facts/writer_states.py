@@ -34,16 +34,16 @@ class WriterKeys:
 
     ``state_key`` has the state; one that ends with a dot is the beginning of a key, and the rest of
     it tells jobs apart. Otherwise the values of ``job_keys`` do, or the member ``job_member`` of a
-    state that is JSON. A writer whose state ``is_snapshot_id`` walks back to that snapshot, too, from
-    the head of the branch that it reads. ``job_name`` and ``state_name`` are what these are called;
-    ``source`` is where the writer's own code reads them.
+    state that is JSON. A writer whose state ``is_snapshot_id`` walks back to that snapshot, too,
+    from the head of the branch that it reads. ``job_noun`` and ``state_noun`` are what these are
+    called; ``code_reference`` is where the writer's own code reads them.
     """
 
     writer: str
     state_key: str
-    state_name: str
-    source: str
-    job_name: str = ""
+    state_noun: str
+    code_reference: str
+    job_noun: str = ""
     job_keys: tuple[str, ...] = ()
     job_member: str | None = None
     is_snapshot_id: bool = False
@@ -56,7 +56,7 @@ WRITERS = (
         "flink.max-committed-checkpoint-id",
         "checkpoint",
         "Iceberg: SinkUtil and DynamicCommitter (getMaxCommittedCheckpointId)",
-        job_name="job",
+        job_noun="job",
         job_keys=("flink.job-id", "flink.operator-id"),
     ),
     WriterKeys(
@@ -64,7 +64,7 @@ WRITERS = (
         "equality-convert-staging-snapshot",
         "staging snapshot",
         "Iceberg: EqualityConvertPlanner (discoverLastCommittedWork, nextUnprocessedStagingSnapshot)",
-        job_name="conversion of equality deletes",
+        job_noun="conversion of equality deletes",
         is_snapshot_id=True,
     ),
     WriterKeys(
@@ -78,7 +78,7 @@ WRITERS = (
         "spark.sql.streaming.epochId",
         "epoch",
         "Iceberg: SparkWrite (findLastCommittedEpochId)",
-        job_name="query",
+        job_noun="query",
         job_keys=("spark.sql.streaming.queryId",),
     ),
     WriterKeys(
@@ -86,14 +86,14 @@ WRITERS = (
         "beam.cdc.committed-through-ms.",
         "committed through",
         "Beam: CommitToken (recoverFrom)",
-        job_name="sink",
+        job_noun="sink",
     ),
     WriterKeys(
         "Redpanda",
         "redpanda.commit-metadata",
         "commit",
         "Redpanda: iceberg_file_committer (get_iceberg_committed_offset)",
-        job_name="cluster",
+        job_noun="cluster",
         job_member="cluster",
     ),
     WriterKeys(
@@ -101,7 +101,7 @@ WRITERS = (
         "mz-frontier",
         "frontier",
         "Materialize: sink/iceberg.rs (retrieve_upper_from_snapshots)",
-        job_name="sink",
+        job_noun="sink",
         job_keys=("mz-sink-id",),
     ),
     WriterKeys(
@@ -109,7 +109,7 @@ WRITERS = (
         "fluss-offsets",
         "offsets",
         "Fluss: IcebergLakeCommitter (getMissingLakeSnapshot)",
-        job_name="tiering",
+        job_noun="tiering",
         job_keys=("commit-user",),
     ),
 )
@@ -118,22 +118,24 @@ KEY_FORM = '"KEY", "KEY by JOB_KEY", or the beginning of a key that ends with a 
 
 
 @cache
-def stated_keys(texts: tuple[str, ...]) -> tuple[WriterKeys, ...]:
+def stated_keys(key_texts: tuple[str, ...]) -> tuple[WriterKeys, ...]:
     """The keys of other writers, as a person names them: ``my.offset``, ``my.offset by my.job``,
     ``my.offset.`` (the rest of the key tells jobs apart).
 
     Raises :class:`~icekit.common.errors.ParameterError` for another form.
     """
-    all_keys = []
-    for text in texts:
-        match text.split():
+    stated_writer_keys = []
+    for key_text in key_texts:
+        match key_text.split():
             case [key]:
-                all_keys.append(WriterKeys(key.rstrip("."), key, "state", "an option"))
+                stated_writer_keys.append(WriterKeys(key.rstrip("."), key, "state", "an option"))
             case [key, "by", job_key] if not key.endswith("."):
-                all_keys.append(WriterKeys(key, key, "state", "an option", job_keys=(job_key,)))
+                stated_writer_keys.append(
+                    WriterKeys(key, key, "state", "an option", job_keys=(job_key,))
+                )
             case _:
-                raise ParameterError(f"{text!r} names no key of a writer; use {KEY_FORM}.")
-    return tuple(all_keys)
+                raise ParameterError(f"{key_text!r} names no key of a writer; use {KEY_FORM}.")
+    return tuple(stated_writer_keys)
 
 
 # The key of a state, and what tells its job from others.
@@ -145,12 +147,12 @@ class _JobState:
     """The state that one snapshot carries for one job; ``job`` is equal for those of the same."""
 
     keys: WriterKeys
-    ids: tuple[str, ...]
+    job_ids: tuple[str, ...]
     value: str
 
     @property
     def job(self) -> _Job:
-        return self.keys.state_key, self.ids
+        return self.keys.state_key, self.job_ids
 
     @property
     def named_snapshot_id(self) -> int | None:
@@ -161,75 +163,76 @@ class _JobState:
 class Lineages:
     """The lineages of all branches, in which each snapshot is once.
 
-    A branch has a path of snapshots from its head to the first that is in the path of another
-    branch, where it goes on. So what a branch leads to is a few ranges of paths, however many
-    snapshots there are.
+    A branch has a chain of snapshots from its head to the first that is in the chain of another
+    branch, where it goes on. So what a branch leads to is a few ranges of chains, however many
+    snapshots there are. A position is the index of a chain and an index in it.
     """
 
     def __init__(self, metadata: Json) -> None:
         snapshots = snapshots_by_id(metadata)
-        self.paths: list[list[int]] = []
+        self.chains: list[list[int]] = []
         self._next_positions: list[tuple[int, int] | None] = []
-        self._path_of: dict[str, int] = {}
+        self._chain_of_branch: dict[str, int] = {}
         self._positions: dict[int | None, tuple[int, int]] = {}
-        # Main first: what it shares with other branches is in its path.
+        # Main first: what it shares with other branches is in its chain.
         branch_refs = branches_of(metadata)
-        for branch in sorted(branch_refs, key=lambda name: (name != "main", name)):
-            path: list[int] = []
-            next_position: tuple[int, int] | None = None
-            for snapshot in lineage(snapshots, snapshots.get(branch_refs[branch]["snapshot-id"])):
-                next_position = self._positions.get(snapshot["snapshot-id"])
-                if next_position is not None:
+        for branch_name in sorted(branch_refs, key=lambda name: (name != "main", name)):
+            chain: list[int] = []
+            continuation: tuple[int, int] | None = None
+            for snapshot in lineage(
+                snapshots, snapshots.get(branch_refs[branch_name]["snapshot-id"])
+            ):
+                continuation = self._positions.get(snapshot["snapshot-id"])
+                if continuation is not None:
                     break
-                path.append(snapshot["snapshot-id"])
-            indexed_ids = enumerate(path)
-            self._positions.update(
-                {snapshot_id: (len(self.paths), index) for index, snapshot_id in indexed_ids}
-            )
-            self._path_of[branch] = len(self.paths)
-            self.paths.append(path)
-            self._next_positions.append(next_position)
+                chain.append(snapshot["snapshot-id"])
+            chain_index = len(self.chains)
+            for index, snapshot_id in enumerate(chain):
+                self._positions[snapshot_id] = chain_index, index
+            self._chain_of_branch[branch_name] = chain_index
+            self.chains.append(chain)
+            self._next_positions.append(continuation)
 
     @property
     def branches(self) -> list[str]:
         """The branches, main first."""
-        return list(self._path_of)
+        return list(self._chain_of_branch)
 
-    def position(self, snapshot_id: int | None) -> tuple[int, int] | None:
-        """The path that a snapshot is in, and its place there; None if no branch leads to it."""
-        return self._positions.get(snapshot_id)
-
-    def ranges(self, branch: str, to: int | None = None) -> list[Range]:
-        """The ranges of paths from the head of a branch back to a snapshot, which is included, or
+    def ranges(self, branch: str, end_snapshot_id: int | None = None) -> list[LineageRange]:
+        """The ranges of chains from the head of a branch back to a snapshot, which is included, or
         to the end; empty if the branch does not lead to it.
         """
-        end = self._positions.get(to)
-        path_ranges: list[Range] = []
-        position: tuple[int, int] | None = self._path_of[branch], 0
+        end_position = self._positions.get(end_snapshot_id)
+        branch_ranges: list[LineageRange] = []
+        position: tuple[int, int] | None = self._chain_of_branch[branch], 0
         while position is not None:
-            path_index, start = position
-            if end is not None and end[0] == path_index and end[1] >= start:
-                return [*path_ranges, Range(path_index, start, end[1] + 1)]
-            path_ranges.append(Range(path_index, start, len(self.paths[path_index])))
-            position = self._next_positions[path_index]
-        return path_ranges if to is None else []
+            chain_index, start = position
+            if (
+                end_position is not None
+                and end_position[0] == chain_index
+                and end_position[1] >= start
+            ):
+                return [*branch_ranges, LineageRange(chain_index, start, end_position[1] + 1)]
+            branch_ranges.append(LineageRange(chain_index, start, len(self.chains[chain_index])))
+            position = self._next_positions[chain_index]
+        return branch_ranges if end_snapshot_id is None else []
 
-    def ids(self, ranges: Iterable[Range]) -> set[int]:
+    def snapshot_ids(self, ranges: Iterable[LineageRange]) -> set[int]:
         """The snapshots of some ranges."""
-        stops: dict[tuple[int, int], int] = {}
-        for one_range in ranges:
-            start = one_range.path_index, one_range.start
-            stops[start] = max(one_range.stop, stops.get(start, 0))
+        stop_by_start: dict[tuple[int, int], int] = {}
+        for snapshot_range in ranges:
+            range_start = snapshot_range.chain_index, snapshot_range.start
+            stop_by_start[range_start] = max(snapshot_range.stop, stop_by_start.get(range_start, 0))
         snapshot_ids = set[int]()
-        for (path_index, start_index), stop in stops.items():
-            snapshot_ids.update(self.paths[path_index][start_index:stop])
+        for (chain_index, start_index), stop_index in stop_by_start.items():
+            snapshot_ids.update(self.chains[chain_index][start_index:stop_index])
         return snapshot_ids
 
 
-class Range(NamedTuple):
-    """Places of a path: from ``start`` to before ``stop``."""
+class LineageRange(NamedTuple):
+    """Some snapshots of a chain: from index ``start`` to before ``stop``."""
 
-    path_index: int
+    chain_index: int
     start: int
     stop: int
 
@@ -239,38 +242,39 @@ class Tally:
 
     def __init__(self, lineages: Lineages, snapshot_ids: Collection[int]) -> None:
         self._sums = [
-            [0, *accumulate(snapshot_id in snapshot_ids for snapshot_id in path)]
-            for path in lineages.paths
+            [0, *accumulate(snapshot_id in snapshot_ids for snapshot_id in chain)]
+            for chain in lineages.chains
         ]
 
-    def count(self, ranges: Iterable[Range]) -> int:
+    def count(self, ranges: Iterable[LineageRange]) -> int:
         """How many of the snapshots are in the ranges, which do not overlap."""
         return sum(
-            self._sums[path_index][stop] - self._sums[path_index][start]
-            for path_index, start, stop in ranges
+            self._sums[chain_index][stop_index] - self._sums[chain_index][start_index]
+            for chain_index, start_index, stop_index in ranges
         )
 
 
 class WriterLog:
     """What the snapshots of a table carry for their writers, read once, although each length of
-    silence gives other states; ``other_keys`` are those of writers that icekit does not know.
+    silence gives other states; ``other_writer_keys`` are those of writers that icekit does not
+    know.
     """
 
-    def __init__(self, metadata: Json, other_keys: Sequence[WriterKeys] = ()) -> None:
+    def __init__(self, metadata: Json, other_writer_keys: Sequence[WriterKeys] = ()) -> None:
         self._metadata = metadata
         self._snapshots = snapshots_by_id(metadata)
-        #: By job and path, the places of the snapshots that carry a state.
+        #: By job and chain, the indexes of the snapshots that carry a state.
         self._indexes: dict[_Job, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-        self._values: dict[tuple[_Job, int], _JobState] = {}
-        states_by_snapshot = _job_states(metadata, (*WRITERS, *other_keys))
+        self._states_by_job: dict[tuple[_Job, int], _JobState] = {}
+        states_by_snapshot = _job_states(metadata, (*WRITERS, *other_writer_keys))
         # A table without any state need not have lineages that can be followed.
-        for path_index, snapshot_ids in enumerate(
-            self.lineages.paths if states_by_snapshot else ()
+        for chain_index, snapshot_ids in enumerate(
+            self.lineages.chains if states_by_snapshot else ()
         ):
             for index, snapshot_id in enumerate(snapshot_ids):
                 for job_state in states_by_snapshot.get(snapshot_id, ()):
-                    self._indexes[job_state.job][path_index].append(index)
-                    self._values.setdefault((job_state.job, snapshot_id), job_state)
+                    self._indexes[job_state.job][chain_index].append(index)
+                    self._states_by_job.setdefault((job_state.job, snapshot_id), job_state)
 
     @cached_property
     def lineages(self) -> Lineages:
@@ -284,129 +288,134 @@ class WriterLog:
         newest of its job on several branches is one, apart from branches on which the job has been
         silent for more than ``most_silent_ms``.
         """
-        if not self._values:
+        if not self._states_by_job:
             return ()
         lineages = self.lineages
         snapshots = self._snapshots
         branches_by_state: dict[tuple[_Job, int, bool], list[str]] = defaultdict(list)
-        last_write_ms = {
+        last_write_by_branch = {
             branch: _last_write_ms(lineages, snapshots, branch) for branch in lineages.branches
         }
         for branch in lineages.branches:
-            ranges = lineages.ranges(branch)
-            for job, snapshot_indexes in self._indexes.items():
-                newest_id = _first_snapshot(lineages, ranges, snapshot_indexes)
+            branch_ranges = lineages.ranges(branch)
+            for job, indexes_by_chain in self._indexes.items():
+                newest_id = _first_snapshot(lineages, branch_ranges, indexes_by_chain)
                 if newest_id is not None:
-                    silent_ms = last_write_ms[branch] - snapshots[newest_id]["timestamp-ms"]
+                    silent_ms = last_write_by_branch[branch] - snapshots[newest_id]["timestamp-ms"]
                     branches_by_state[job, newest_id, silent_ms > most_silent_ms].append(branch)
-        states = []
+        writer_states = []
         for (job, snapshot_id, _), branches in branches_by_state.items():
-            job_state = self._values[job, snapshot_id]
+            job_state = self._states_by_job[job, snapshot_id]
             committed_ms: int = snapshots[snapshot_id]["timestamp-ms"]
-            keys = job_state.keys
-            states.append(
+            writer_keys = job_state.keys
+            writer_states.append(
                 WriterState(
-                    writer=keys.writer,
-                    job=" ".join(filter(None, (keys.job_name, *job_state.ids[:1]))),
-                    ids=job_state.ids,
-                    state=f"{keys.state_name} {job_state.value}",
+                    writer=writer_keys.writer,
+                    job=" ".join(filter(None, (writer_keys.job_noun, *job_state.job_ids[:1]))),
+                    ids=job_state.job_ids,
+                    state=f"{writer_keys.state_noun} {job_state.value}",
                     branches=tuple(branches),
                     snapshot_id=snapshot_id,
                     committed_ms=committed_ms,
                     silent_ms=max(
-                        0, min(last_write_ms[branch] for branch in branches) - committed_ms
+                        0, min(last_write_by_branch[branch] for branch in branches) - committed_ms
                     ),
                     read_to_id=job_state.named_snapshot_id,
                 )
             )
-        return tuple(sorted(states, key=lambda state: (-state.committed_ms, state.text)))
+        return tuple(sorted(writer_states, key=lambda state: (-state.committed_ms, state.text)))
 
 
 def _first_snapshot(
-    lineages: Lineages, ranges: Sequence[Range], indexes_by_path: Mapping[int, list[int]]
+    lineages: Lineages, ranges: Sequence[LineageRange], indexes_by_chain: Mapping[int, list[int]]
 ) -> int | None:
-    """The first snapshot of some ranges that is at one of the places, which are in order."""
-    for path_index, start, stop in ranges:
-        indexes = indexes_by_path.get(path_index, [])
-        index = bisect_left(indexes, start)
-        if index < len(indexes) and indexes[index] < stop:
-            return lineages.paths[path_index][indexes[index]]
+    """The first snapshot of some ranges that is at one of the indexes, which are in order."""
+    for chain_index, start_index, stop_index in ranges:
+        chain_indexes = indexes_by_chain.get(chain_index, [])
+        list_position = bisect_left(chain_indexes, start_index)
+        if list_position < len(chain_indexes) and chain_indexes[list_position] < stop_index:
+            return lineages.chains[chain_index][chain_indexes[list_position]]
     return None
 
 
 def _last_write_ms(lineages: Lineages, snapshots: Mapping[int | None, Json], branch: str) -> int:
     """When somebody last wrote to a branch: maintenance goes on also where no writer does."""
-    for path_index, start, stop in lineages.ranges(branch):
-        for snapshot_id in lineages.paths[path_index][start:stop]:
+    for chain_index, start_index, stop_index in lineages.ranges(branch):
+        for snapshot_id in lineages.chains[chain_index][start_index:stop_index]:
             if summary_of(snapshots[snapshot_id]).get("operation") != "replace":
-                moment_ms: int = snapshots[snapshot_id]["timestamp-ms"]
-                return moment_ms
+                commit_ms: int = snapshots[snapshot_id]["timestamp-ms"]
+                return commit_ms
     return 0
 
 
 def _job_states(metadata: Json, all_keys: Sequence[WriterKeys]) -> dict[int, list[_JobState]]:
     """What each snapshot carries, by its id; only snapshots that carry something."""
     # By a key that somebody states again, jobs are told apart in both ways: both states stay.
-    exact_keys: dict[str, list[WriterKeys]] = defaultdict(list)
+    keys_by_exact_key: dict[str, list[WriterKeys]] = defaultdict(list)
     keys_by_prefix: dict[str, WriterKeys] = {}
-    for keys in all_keys:
-        if keys.state_key.endswith("."):
-            keys_by_prefix.setdefault(keys.state_key, keys)
+    for writer_keys in all_keys:
+        if writer_keys.state_key.endswith("."):
+            keys_by_prefix.setdefault(writer_keys.state_key, writer_keys)
         else:
-            exact_keys[keys.state_key].append(keys)
+            keys_by_exact_key[writer_keys.state_key].append(writer_keys)
     prefixes = tuple(keys_by_prefix)
     states_by_snapshot: dict[int, list[_JobState]] = {}
     for snapshot in metadata.get("snapshots") or ():
         summary = summary_of(snapshot)
-        states: list[_JobState] = []
-        for key, value in summary.items():
-            if key in exact_keys:
-                states += [
-                    _JobState(keys, _job_ids(keys, summary), value) for keys in exact_keys[key]
+        job_states: list[_JobState] = []
+        for key, state_value in summary.items():
+            if key in keys_by_exact_key:
+                job_states += [
+                    _JobState(writer_keys, _job_ids(writer_keys, summary), state_value)
+                    for writer_keys in keys_by_exact_key[key]
                 ]
             elif key.startswith(prefixes):
-                states += [
-                    _JobState(keys, (key.removeprefix(prefix),), value)
-                    for prefix, keys in keys_by_prefix.items()
+                job_states += [
+                    _JobState(writer_keys, (key.removeprefix(prefix),), state_value)
+                    for prefix, writer_keys in keys_by_prefix.items()
                     if key.startswith(prefix)
                 ]
-        if states:
-            states_by_snapshot[snapshot["snapshot-id"]] = sorted(states, key=lambda each: each.job)
+        if job_states:
+            states_by_snapshot[snapshot["snapshot-id"]] = sorted(
+                job_states, key=lambda each: each.job
+            )
     return states_by_snapshot
 
 
-def _job_ids(keys: WriterKeys, summary: Mapping[str, str]) -> tuple[str, ...]:
+def _job_ids(writer_keys: WriterKeys, summary: Mapping[str, str]) -> tuple[str, ...]:
     """What tells the job of a state from other jobs of the same writer."""
-    if keys.job_member is not None:
+    if writer_keys.job_member is not None:
         try:
-            member: Any = json.loads(summary[keys.state_key])[keys.job_member]
+            job_id: Any = json.loads(summary[writer_keys.state_key])[writer_keys.job_member]
         except (ValueError, TypeError, LookupError):
             return ()
-        return (str(member),)
-    return tuple(summary[key] for key in keys.job_keys if key in summary)
+        return (str(job_id),)
+    return tuple(summary[key] for key in writer_keys.job_keys if key in summary)
 
 
 def state_ranges(
     lineages: Lineages, state: WriterState, dropped_branches: Collection[str] = ()
-) -> list[Range]:
-    """The snapshots that a writer walks through to its state, from the head of each branch but those
-    ``dropped_branches``, and to the snapshot up to which it has read another branch; those that
+) -> list[LineageRange]:
+    """The snapshots that a writer walks through to its state, from the head of each branch except
+    the ``dropped_branches``, and to the snapshot up to which it has read another branch; those that
     branches share are there once.
     """
-    targets = [(branch, state.snapshot_id) for branch in state.branches]
+    branch_targets = [(branch, state.snapshot_id) for branch in state.branches]
     if state.read_to_id is not None:
         # Which branch it reads, nobody says.
-        targets += [(branch, state.read_to_id) for branch in lineages.branches]
-    widest: dict[int, Range] = {}
-    for branch, snapshot_id in targets:
+        branch_targets += [(branch, state.read_to_id) for branch in lineages.branches]
+    widest_range_by_chain: dict[int, LineageRange] = {}
+    for branch, snapshot_id in branch_targets:
         if branch in dropped_branches:
             continue
         for branch_range in lineages.ranges(branch, snapshot_id):
-            widest_so_far = widest.get(branch_range.path_index, branch_range)
-            start = min(branch_range.start, widest_so_far.start)
-            stop = max(branch_range.stop, widest_so_far.stop)
-            widest[branch_range.path_index] = Range(branch_range.path_index, start, stop)
-    return list(widest.values())
+            widest_range = widest_range_by_chain.get(branch_range.chain_index, branch_range)
+            start_index = min(branch_range.start, widest_range.start)
+            stop_index = max(branch_range.stop, widest_range.stop)
+            widest_range_by_chain[branch_range.chain_index] = LineageRange(
+                branch_range.chain_index, start_index, stop_index
+            )
+    return list(widest_range_by_chain.values())
 
 
 def branches_of(metadata: Json) -> Mapping[str, Json]:
@@ -416,22 +425,22 @@ def branches_of(metadata: Json) -> Mapping[str, Json]:
 
 def refs_of(metadata: Json) -> Mapping[str, Json]:
     """Branches and tags; metadata from before refs existed has only ``main``."""
-    refs: dict[str, Json] = dict(metadata.get("refs") or {})
-    current = metadata.get("current-snapshot-id")
-    if "main" not in refs and current not in (None, -1):
-        refs["main"] = {"snapshot-id": current, "type": "branch"}
-    return refs
+    refs_by_name: dict[str, Json] = dict(metadata.get("refs") or {})
+    current_snapshot_id = metadata.get("current-snapshot-id")
+    if "main" not in refs_by_name and current_snapshot_id not in (None, -1):
+        refs_by_name["main"] = {"snapshot-id": current_snapshot_id, "type": "branch"}
+    return refs_by_name
 
 
 def staged_writes(metadata: Json) -> tuple[StagedWrite, ...]:
     """The writes that were staged and never published, oldest first."""
     snapshots = snapshots_by_id(metadata)
-    wap_ids = {
+    wap_ids_by_snapshot = {
         snapshot_id: summary[_WAP_ID]
         for snapshot_id, snapshot in snapshots.items()
         if _WAP_ID in (summary := summary_of(snapshot))
     }
-    if not wap_ids:
+    if not wap_ids_by_snapshot:
         return ()
     reachable_ids = set[int | None]()
     for ref in refs_of(metadata).values():
@@ -440,25 +449,27 @@ def staged_writes(metadata: Json) -> tuple[StagedWrite, ...]:
                 break
             reachable_ids.add(snapshot["snapshot-id"])
     # A publication that was rolled back can be repeated.
-    summaries = [summary_of(snapshots[snapshot_id]) for snapshot_id in reachable_ids]
-    published_wap_ids = {summary.get(_PUBLISHED_WAP_ID) for summary in summaries}
-    source_ids = {summary.get(_SOURCE_SNAPSHOT_ID) for summary in summaries}
-    writes = []
-    for snapshot_id, wap_id in wap_ids.items():
+    reachable_summaries = [summary_of(snapshots[snapshot_id]) for snapshot_id in reachable_ids]
+    published_wap_ids = {summary.get(_PUBLISHED_WAP_ID) for summary in reachable_summaries}
+    source_snapshot_ids = {summary.get(_SOURCE_SNAPSHOT_ID) for summary in reachable_summaries}
+    unpublished_writes = []
+    for snapshot_id, wap_id in wap_ids_by_snapshot.items():
         if snapshot_id is None or snapshot_id in reachable_ids:
             continue
-        if wap_id in published_wap_ids or str(snapshot_id) in source_ids:
+        if wap_id in published_wap_ids or str(snapshot_id) in source_snapshot_ids:
             continue
-        added_records = summary_of(snapshots[snapshot_id]).get("added-records")
-        writes.append(
+        added_records_text = summary_of(snapshots[snapshot_id]).get("added-records")
+        unpublished_writes.append(
             StagedWrite(
                 wap_id,
                 snapshot_id,
                 snapshots[snapshot_id]["timestamp-ms"],
-                None if added_records is None else int(added_records),
+                None if added_records_text is None else int(added_records_text),
             )
         )
-    return tuple(sorted(writes, key=lambda write: (write.committed_ms, write.snapshot_id)))
+    return tuple(
+        sorted(unpublished_writes, key=lambda write: (write.committed_ms, write.snapshot_id))
+    )
 
 
 def needed_to_publish(metadata: Json, lineages: Lineages, write: StagedWrite) -> set[int]:
@@ -471,5 +482,5 @@ def needed_to_publish(metadata: Json, lineages: Lineages, write: StagedWrite) ->
     needed_ids = {write.snapshot_id}
     parent_id = snapshot.get("parent-snapshot-id")
     if summary_of(snapshot).get(_REPLACE_PARTITIONS) == "true" and "main" in lineages.branches:
-        needed_ids |= lineages.ids(lineages.ranges("main", parent_id or 0))
+        needed_ids |= lineages.snapshot_ids(lineages.ranges("main", parent_id or 0))
     return needed_ids

@@ -28,8 +28,8 @@ def test_the_forecast_counts_what_entries_count(lake: Lake) -> None:
 
     forecast = forecast_heap(facts, Executor(2, 2**30))
 
-    assert forecast.records == max(worst.values())
-    assert forecast.loads == sum(row["records"] for row in applied)
+    assert forecast.max_deletes_per_file == max(worst.values())
+    assert forecast.record_loads == sum(row["records"] for row in applied)
     assert forecast.data_file_count == len(applied)
     assert [(len(k.field_ids), k.file_count, k.record_count) for k in facts.equality_keys] == [
         (1, 96, 43_015)
