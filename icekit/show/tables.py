@@ -92,7 +92,9 @@ def delete_ratios(facts: TableFacts) -> Grid:
     partition_rows = [
         (
             facts.partition_name(partition),
-            *chain.from_iterable((t.record_count, t.file_count) for t in ratio.totals.values()),
+            *chain.from_iterable(
+                (t.record_count, t.file_count) for t in ratio.totals_by_kind.values()
+            ),
             ratio.by_records,
             ratio.by_files,
         )

@@ -14,7 +14,7 @@ from icekit.health.facts import local
 from icekit.health.facts.counts import Rollup
 from icekit.health.facts.integrity import DeleteState
 from icekit.health.facts.rollup import bucket_edges
-from icekit.health.facts.summaries import FieldRange, narrow_fields
+from icekit.health.facts.summaries import FieldRange, narrow_summaries
 from icekit.iceberg.definition import PartitionField, PartitionSpec
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.key_bounds import KeyColumn
@@ -277,4 +277,4 @@ def _summary(low: int | None, high: int | None, **more: object) -> dict[str, Any
 def test_a_summary_may_be_wider_than_the_entries_and_not_narrower(
     listed: Any, held: FieldRange, expected: Sequence[str | None]
 ) -> None:
-    assert [each.missing for each in narrow_fields(listed, BY_DAY.fields, [held])] == expected
+    assert [each.missing for each in narrow_summaries(listed, BY_DAY.fields, [held])] == expected

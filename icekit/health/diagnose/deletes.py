@@ -162,8 +162,8 @@ def _deleted_share_finding(
     deleted_shares_by_partition: dict[Partition, float] = {}
     deleted_count_over_limit = 0
     for partition, partition_ratio in delete_ratios(facts).items():
-        delete_count = partition_ratio.totals[kind].record_count
-        row_count = partition_ratio.totals[Kind.DATA].record_count
+        delete_count = partition_ratio.totals_by_kind[kind].record_count
+        row_count = partition_ratio.totals_by_kind[Kind.DATA].record_count
         if row_count and delete_count / row_count >= thresholds.delete_ratio:
             deleted_shares_by_partition[partition] = delete_count / row_count
             deleted_count_over_limit += delete_count

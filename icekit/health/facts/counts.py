@@ -74,7 +74,7 @@ class Rollup:
         """Tell whether any manifest may have live delete files."""
         return any(is_delete_manifest(m) and may_have_live_files(m) for m in self.manifests)
 
-    def is_global(self, partition: Partition) -> bool:
+    def are_deletes_global(self, partition: Partition) -> bool:
         """Tell whether equality deletes of a partition may apply to every partition: those of an
         unpartitioned spec (table spec, "Scan Planning").
         """
@@ -84,7 +84,8 @@ class Rollup:
     def has_global_deletes(self) -> bool:
         """Tell whether equality deletes that apply to data are global."""
         return any(
-            kind is Kind.EQUALITY_DELETES and self.is_global(p) for p, kind, _ in self.bucket_counts
+            kind is Kind.EQUALITY_DELETES and self.are_deletes_global(p)
+            for p, kind, _ in self.bucket_counts
         )
 
     def set_sequence_width(self, count_partitions: Callable[[], int]) -> None:
@@ -119,12 +120,12 @@ class Rollup:
 
         def is_dangling(partition: Partition, kind: Kind, sequence_number: int) -> bool:
             end = range_end(sequence_number, self.sequence_width)
-            oldest_number = oldest_by_partition.get(partition, NEVER)
+            oldest_sequence = oldest_by_partition.get(partition, NEVER)
             if kind is not Kind.EQUALITY_DELETES:
-                return kind is not Kind.DATA and end < oldest_number
-            if self.is_global(partition):
-                oldest_number = oldest_data_sequence
-            return end <= oldest_number if self.sequence_width == 1 else end < oldest_number
+                return kind is not Kind.DATA and end < oldest_sequence
+            if self.are_deletes_global(partition):
+                oldest_sequence = oldest_data_sequence
+            return end <= oldest_sequence if self.sequence_width == 1 else end < oldest_sequence
 
         self.move_to_unapplied(DeleteState.DANGLING, is_dangling)
 
@@ -140,14 +141,14 @@ class Rollup:
         global_indexes = {
             partition_index
             for partition_index, one_partition in enumerate(partitions)
-            if self.is_global(one_partition)
+            if self.are_deletes_global(one_partition)
         }
         exclusions = rule_out_by_bounds(
             data_bounds, delete_bounds_by_key, global_indexes, self.sequence_width == 1
         )
         self.ruled_out_counts = {
-            (partitions[n], end): counts
-            for (n, end), counts in exclusions.counts_by_data_key.items()
+            (partitions[n], end): count_pair
+            for (n, end), count_pair in exclusions.counts_by_data_key.items()
         }
         new_key_ranges = {
             (partitions[partition_index], end) for partition_index, end in exclusions.delete_keys
@@ -163,7 +164,8 @@ class Rollup:
     def equality_keys(self) -> tuple[EqualityKey, ...]:
         """Freeze the keys of the equality deletes; a table has one or a few."""
         return tuple(
-            EqualityKey(ids, *counts) for ids, counts in sorted(self.equality_key_counts.items())
+            EqualityKey(ids, *count_pair)
+            for ids, count_pair in sorted(self.equality_key_counts.items())
         )
 
     def file_counts(self) -> FileCounts:
@@ -171,10 +173,12 @@ class Rollup:
         counts_by_kind: Counter[Kind] = Counter()
         for (_, kind, _), buckets in self.bucket_counts.items():
             counts_by_kind[kind] += sum(row[0] for row in buckets.values())
-        data_count = counts_by_kind[Kind.DATA]
-        applied_count = counts_by_kind.total() - data_count
-        unapplied_count = sum(file_count for file_count, _, _ in self.unapplied_counts.values())
-        return FileCounts(data_count, applied_count + unapplied_count)
+        data_file_count = counts_by_kind[Kind.DATA]
+        applied_delete_count = counts_by_kind.total() - data_file_count
+        unapplied_delete_count = sum(
+            file_count for file_count, _, _ in self.unapplied_counts.values()
+        )
+        return FileCounts(data_file_count, applied_delete_count + unapplied_delete_count)
 
     def unapplied_deletes(self) -> tuple[UnappliedDeletes, ...]:
         """Freeze the deletes that apply to nothing."""

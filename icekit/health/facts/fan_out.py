@@ -94,7 +94,11 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
         max_partitions = (
             None
             if None in max_partition_counts
-            else max(max_count for max_count in max_partition_counts if max_count is not None)
+            else max(
+                partition_count
+                for partition_count in max_partition_counts
+                if partition_count is not None
+            )
         )
         rewrites.append(RewriteGroup(tuple(older_groups), max_partitions, has_older_specs=True))
     return tuple(rewrites)
@@ -164,10 +168,10 @@ def most_partitions(older_spec: PartitionSpec, current_spec: PartitionSpec) -> i
         ]
         if current_field.bucket_count:
             max_value_counts.append(current_field.bucket_count + 1)
-        limited_counts = [n for n in max_value_counts if n is not None]
-        if not limited_counts:
+        finite_counts = [n for n in max_value_counts if n is not None]
+        if not finite_counts:
             return None
-        max_partition_count *= min(limited_counts)
+        max_partition_count *= min(finite_counts)
     return max_partition_count
 
 

@@ -19,7 +19,7 @@ from icekit.health.facts.local_deletes import (
     named_data_path,
 )
 from icekit.health.facts.rollup import kind_of, lower_edge_of
-from icekit.health.facts.summaries import field_ranges, manifest_integrity, narrow_fields
+from icekit.health.facts.summaries import field_ranges, manifest_integrity, narrow_summaries
 from icekit.iceberg import PATH_FIELD_ID
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.key_bounds import KeyBounds, KeyColumn, comparable_key_columns, long_array
@@ -75,7 +75,7 @@ def roll_up(
         live_counts_by_path[manifest["manifest_path"]] = (
             len(file_counter.file_identities) - earlier_file_count
         )
-        narrow_manifests += narrow_fields(
+        narrow_manifests += narrow_summaries(
             manifest, partition_fields, field_ranges(partition_fields, manifest_partitions)
         )
     states_by_identity = file_counter.settle_scoped_deletes()

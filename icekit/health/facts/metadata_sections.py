@@ -35,20 +35,24 @@ def largest_sections(metadata: Json) -> tuple[MetadataSection, ...]:
     bytes_by_section = Counter({key: len(key) + _json_bytes(metadata[key]) for key in metadata})
     total_bytes = max(1, bytes_by_section.total())
     sections = []
-    for name, size_in_bytes in bytes_by_section.most_common(MOST):
-        section = metadata[name]
-        largest_part: tuple[str | None, int] = (None, 0)
-        if name == "properties" and section:
-            bytes_by_property = Counter({key: len(key) + len(section[key]) for key in section})
-            largest_part = bytes_by_property.most_common(1)[0]
-        elif name == "snapshots" and section:
-            bytes_by_key = _bytes_by_summary_key(section)
-            largest_part = max(
+    for section_name, size_in_bytes in bytes_by_section.most_common(MOST):
+        section_value = metadata[section_name]
+        largest_key_and_bytes: tuple[str | None, int] = (None, 0)
+        if section_name == "properties" and section_value:
+            bytes_by_property = Counter(
+                {key: len(key) + len(section_value[key]) for key in section_value}
+            )
+            largest_key_and_bytes = bytes_by_property.most_common(1)[0]
+        elif section_name == "snapshots" and section_value:
+            bytes_by_key = _bytes_by_summary_key(section_value)
+            largest_key_and_bytes = max(
                 bytes_by_key.items(), key=lambda key_and_bytes: key_and_bytes[1], default=(None, 0)
             )
-        entry_count = len(section) if isinstance(section, dict | list) else 1
+        entry_count = len(section_value) if isinstance(section_value, dict | list) else 1
         share = size_in_bytes / total_bytes
-        sections.append(MetadataSection(name, size_in_bytes, share, entry_count, *largest_part))
+        sections.append(
+            MetadataSection(section_name, size_in_bytes, share, entry_count, *largest_key_and_bytes)
+        )
     return tuple(sections)
 
 

@@ -110,9 +110,9 @@ class TableFacts:
     seconds: float = field(default=0.0, compare=False)
 
     def __repr__(self) -> str:
-        file_text = count(self.data.file_count, "data file")
+        file_count_text = count(self.data.file_count, "data file")
         size_text = size(self.data.size_in_bytes)
-        return f"<TableFacts of {self.name}: {file_text}, {size_text}>"
+        return f"<TableFacts of {self.name}: {file_count_text}, {size_text}>"
 
     @property
     def sql_name(self) -> tuple[str, ...]:

@@ -245,16 +245,16 @@ class ExpirySummary:
                 for state_kept in self.states_kept
                 if state_kept.snapshot_count
             ]
-            snapshots_text = count_with_verb(
+            snapshot_count_text = count_with_verb(
                 self.kept_for_writers, "more snapshot", "stays", "stay"
             )
-            sentences.append(f"{snapshots_text}: {_names_text(state_texts)}")
+            sentences.append(f"{snapshot_count_text}: {_names_text(state_texts)}")
         if self.staged_kept:
             staged_write_texts = [staged_write.text for staged_write in self.staged_kept]
-            staged_text = count_with_verb(
+            staged_count_text = count_with_verb(
                 len(staged_write_texts), "unpublished staged write", "stays", "stay"
             )
-            sentences.append(f"{staged_text}: {_names_text(staged_write_texts)}")
+            sentences.append(f"{staged_count_text}: {_names_text(staged_write_texts)}")
         return tuple(sentences)
 
     @property
@@ -285,14 +285,15 @@ class ExpirySummary:
             sentences.append(f"refs older than their max-ref-age: {_names_text(self.refs_removed)}")
         if self.states_lost:
             state_texts = [
-                f"{state.text} (silent for {span(state.silent_ms)})" for state in self.states_lost
+                f"{writer_state.text} (silent for {span(writer_state.silent_ms)})"
+                for writer_state in self.states_lost
             ]
             writer_count_text = count(len(state_texts), "writer")
             sentences.append(f"the state of {writer_count_text}: {_names_text(state_texts)}")
         if self.staged_lost:
             staged_write_texts = [staged_write.text for staged_write in self.staged_lost]
-            staged_text = count(len(staged_write_texts), "unpublished staged write")
-            sentences.append(f"{staged_text}: {_names_text(staged_write_texts)}")
+            staged_count_text = count(len(staged_write_texts), "unpublished staged write")
+            sentences.append(f"{staged_count_text}: {_names_text(staged_write_texts)}")
         return tuple(sentences)
 
 
@@ -428,16 +429,16 @@ def expiry(
     # By time, not by count: commits that come before the expiry runs, the plan's own among them,
     # would push the needed state out of a count.
     older_than_ms = min([now_ms - max_age_ms, *(s["timestamp-ms"] for s in needed_snapshots)])
-    expiry_now = expiry_older_than(
+    expiry_result = expiry_older_than(
         metadata, older_than_ms, retain_last, retention, now_ms, writer_log
     )
-    if len(_reachable_snapshots(current_lineage, expiry_now.snapshots)) < len(needed_snapshots):
+    if len(_reachable_snapshots(current_lineage, expiry_result.snapshots)) < len(needed_snapshots):
         raise ParameterError(
             f"You need {retention.need_hours:g} hours of time travel, but the state of the table "
             "at that time would expire: a limit of the branch itself overrides keep_last and "
             "keep_hours. Change that limit, or leave need_hours out."
         )
-    return expiry_now
+    return expiry_result
 
 
 def expiry_older_than(

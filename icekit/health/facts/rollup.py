@@ -106,16 +106,16 @@ def packed_files(buckets: Sequence[Bucket], target_bytes: int, row_group_bytes: 
 
 def _packed_task_count(buckets: Sequence[Bucket], task_bytes: int, row_group_bytes: int) -> int:
     """The tasks of at most so many bytes that hold files, the largest first."""
-    sized_pieces: list[tuple[float, int]] = []
+    sizes_and_counts: list[tuple[float, int]] = []
     for bucket in buckets:
         row_groups_per_file, rest_bytes_per_file = divmod(
             bucket.size_in_bytes / bucket.file_count, row_group_bytes
         )
-        sized_pieces.append((row_group_bytes, int(row_groups_per_file) * bucket.file_count))
-        sized_pieces.append((rest_bytes_per_file, bucket.file_count))
+        sizes_and_counts.append((row_group_bytes, int(row_groups_per_file) * bucket.file_count))
+        sizes_and_counts.append((rest_bytes_per_file, bucket.file_count))
     # How many tasks have how many bytes free.
     open_tasks: list[tuple[int, float]] = []
-    for piece_bytes, pieces_left in sorted(sized_pieces, reverse=True):
+    for piece_bytes, pieces_left in sorted(sizes_and_counts, reverse=True):
         next_open_tasks: list[tuple[int, float]] = []
         for task_count, free_bytes in (*open_tasks, (pieces_left, float(task_bytes))):
             pieces_per_task = int(free_bytes // piece_bytes) if piece_bytes else pieces_left
@@ -209,19 +209,19 @@ class DeleteRatio:
     data.
     """
 
-    totals: Mapping[Kind, Totals]
+    totals_by_kind: Mapping[Kind, Totals]
 
     @property
     def delete_record_count(self) -> int:
         """Delete records of all three kinds."""
-        return sum(self.totals[kind].record_count for kind in DELETE_KINDS)
+        return sum(self.totals_by_kind[kind].record_count for kind in DELETE_KINDS)
 
     @property
     def by_files(self) -> float | None:
         """Delete files and deletion vectors per data file."""
-        data_file_count = self.totals[Kind.DATA].file_count
+        data_file_count = self.totals_by_kind[Kind.DATA].file_count
         return (
-            sum(self.totals[kind].file_count for kind in DELETE_KINDS) / data_file_count
+            sum(self.totals_by_kind[kind].file_count for kind in DELETE_KINDS) / data_file_count
             if data_file_count
             else None
         )
@@ -229,7 +229,7 @@ class DeleteRatio:
     @property
     def by_records(self) -> float | None:
         """Delete records per data record."""
-        data_record_count = self.totals[Kind.DATA].record_count
+        data_record_count = self.totals_by_kind[Kind.DATA].record_count
         return self.delete_record_count / data_record_count if data_record_count else None
 
 
@@ -316,7 +316,7 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[AppliedEqualityDelet
     ]
     for partition, partition_counts in counts_by_partition.items():
         is_unpartitioned = facts.spec(partition.spec_id).is_unpartitioned
-        delete_counts = sorted(
+        deletes_newest_first = sorted(
             global_delete_counts if is_unpartitioned else partition_counts + global_delete_counts,
             key=lambda s: -s.sequence_number,
         )
@@ -327,11 +327,13 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[AppliedEqualityDelet
         for data_counts in sorted(partition_counts, key=lambda s: -s.sequence_number):
             min_delete_sequence = data_counts.sequence_number + min_sequence_distance
             while (
-                delete_index < len(delete_counts)
-                and delete_counts[delete_index].sequence_number >= min_delete_sequence
+                delete_index < len(deletes_newest_first)
+                and deletes_newest_first[delete_index].sequence_number >= min_delete_sequence
             ):
-                newer_record_count += delete_counts[delete_index].equality_delete_record_count
-                newer_file_count += delete_counts[delete_index].equality_delete_file_count
+                newer_record_count += deletes_newest_first[
+                    delete_index
+                ].equality_delete_record_count
+                newer_file_count += deletes_newest_first[delete_index].equality_delete_file_count
                 delete_index += 1
             applied_record_count = newer_record_count - data_counts.ruled_out_record_count
             if applied_record_count > 0 and data_counts.data_file_count:

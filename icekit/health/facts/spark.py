@@ -33,7 +33,7 @@ from icekit.health.facts.summaries import (
     FieldRange,
     comparable_value,
     manifest_integrity,
-    narrow_fields,
+    narrow_summaries,
 )
 from icekit.iceberg import PATH_FIELD_ID
 from icekit.iceberg.file_kind import Kind
@@ -112,9 +112,11 @@ def _read_counts(snapshot: Snapshot, file_rows: DataFrame) -> None:
 
     rollup = snapshot.rollup
     group_columns = "kind", "sequence", "bucket", "state"
-    ranged_rows = file_rows.withColumn("sequence", F.expr(range_end_sql(rollup.sequence_width)))
+    rows_with_ranges = file_rows.withColumn(
+        "sequence", F.expr(range_end_sql(rollup.sequence_width))
+    )
     count_rows = aggregate(
-        ranged_rows.selectExpr("*", "greatest(named_state, 0) AS state"),
+        rows_with_ranges.selectExpr("*", "greatest(named_state, 0) AS state"),
         [*snapshot.partition_columns, *group_columns],
         "count_if(named_state = 0) AS scoped",
         "count(*) AS files",
@@ -351,9 +353,13 @@ def _key_spans(
         )
         key_rows = key_rows.join(delete_partitions.hint("broadcast"), "place", "left_semi")
     group_columns = [*snapshot.partition_columns, "kind", "sequence", "ids"]
-    ranged_rows = key_rows.withColumn("sequence", F.expr(range_end_sql(rollup.sequence_width)))
+    rows_with_ranges = key_rows.withColumn("sequence", F.expr(range_end_sql(rollup.sequence_width)))
     return aggregate(
-        ranged_rows, group_columns, "count(*) AS files", "sum(records) AS records", *span_aggregates
+        rows_with_ranges,
+        group_columns,
+        "count(*) AS files",
+        "sum(records) AS records",
+        *span_aggregates,
     )
 
 
@@ -421,12 +427,12 @@ def _narrow_manifests_and_counts(
         for i, field in zip(
             snapshot.partitions.indexes[row["spec_id"]], partition_fields, strict=True
         ):
-            low_value, high_value, *has_flags = (
-                row[f"{name_prefix}_p{i}"] for name_prefix in ("low", "high", "null", "nan")
+            low_value, high_value, *null_and_nan_flags = (
+                row[f"{column_prefix}_p{i}"] for column_prefix in ("low", "high", "null", "nan")
             )
             comparable_bounds = (
                 comparable_value(field.result_type, end) for end in (low_value, high_value)
             )
-            entry_ranges.append(FieldRange(*comparable_bounds, *map(bool, has_flags)))
-        narrow_manifests += narrow_fields(manifest, partition_fields, entry_ranges)
+            entry_ranges.append(FieldRange(*comparable_bounds, *map(bool, null_and_nan_flags)))
+        narrow_manifests += narrow_summaries(manifest, partition_fields, entry_ranges)
     return narrow_manifests, live_counts_by_path

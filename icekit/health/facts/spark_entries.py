@@ -198,13 +198,15 @@ class Partitions:
 
     def read(self, arrow_table: pa.Table) -> list[Partition]:
         """The partition of each row of ``spec_id, p0, p1, …``."""
-        key_columns = [arrow_table.column(name).to_pylist() for name in self.partition_columns]
-        return [self._partition(key) for key in zip(*key_columns, strict=True)]
+        column_values = [
+            arrow_table.column(column_name).to_pylist() for column_name in self.partition_columns
+        ]
+        return [self._partition(key) for key in zip(*column_values, strict=True)]
 
     def rows(self, frame: DataFrame, *columns: str) -> Iterator[tuple[Any, ...]]:
         """The partition and these columns of each row of a data frame."""
         arrow_table = arrow_of(frame)
-        column_values = (arrow_table.column(name).to_pylist() for name in columns)
+        column_values = (arrow_table.column(column_name).to_pylist() for column_name in columns)
         return zip(self.read(arrow_table), *column_values, strict=True)
 
     def _partition(self, key: tuple[Any, ...]) -> Partition:

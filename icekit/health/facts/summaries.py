@@ -56,7 +56,7 @@ def comparable_value(result_type: str, value: Any) -> Any:
     return value
 
 
-def narrow_fields(
+def narrow_summaries(
     manifest: Record, fields: Sequence[PartitionField], ranges: Sequence[FieldRange]
 ) -> Iterator[NarrowManifest]:
     """The partition fields whose summary does not cover the entries of a manifest.
@@ -108,7 +108,7 @@ def manifest_integrity(
     """What a manifest list, the narrow manifests of it, and the live files that were counted in
     its manifests (by path) show.
     """
-    listings_by_path = Counter(manifest["manifest_path"] for manifest in manifests)
+    listing_counts = Counter(manifest["manifest_path"] for manifest in manifests)
     # Spark reads one that is listed twice as often.
     miscounted_manifests = sorted(
         (
@@ -117,7 +117,7 @@ def manifest_integrity(
             )
             for manifest in manifests
             if has_live_count(manifest)
-            and listings_by_path[manifest_path := manifest["manifest_path"]] == 1
+            and listing_counts[manifest_path := manifest["manifest_path"]] == 1
             and live_counts_by_path.get(manifest_path, live_count(manifest)) != live_count(manifest)
         ),
         key=lambda each: each.path,
@@ -125,7 +125,7 @@ def manifest_integrity(
     counts_by_spec_and_content = Counter(
         (manifest["partition_spec_id"], is_delete_manifest(manifest)) for manifest in manifests
     )
-    marked_manifests = sorted(
+    sorted_narrow_manifests = sorted(
         (
             replace(m, is_alone=counts_by_spec_and_content[m.spec_id, m.is_deletes] == 1)
             for m in set(narrow_manifests)
@@ -136,12 +136,12 @@ def manifest_integrity(
         duplicate_manifests=tuple(
             sorted(
                 manifest_path
-                for manifest_path, listing_count in listings_by_path.items()
+                for manifest_path, listing_count in listing_counts.items()
                 if listing_count > 1
             )
         ),
-        narrow_manifest_count=len({m.path for m in marked_manifests}),
-        narrow_manifests=tuple(marked_manifests[:EXAMPLES]),
+        narrow_manifest_count=len({m.path for m in sorted_narrow_manifests}),
+        narrow_manifests=tuple(sorted_narrow_manifests[:EXAMPLES]),
         miscounted_count=len(miscounted_manifests),
         miscounted=tuple(miscounted_manifests[:EXAMPLES]),
     )

@@ -178,12 +178,12 @@ class Lineages:
         branch_refs = branches_of(metadata)
         for branch_name in sorted(branch_refs, key=lambda name: (name != "main", name)):
             chain: list[int] = []
-            continuation: tuple[int, int] | None = None
+            junction_position: tuple[int, int] | None = None
             for snapshot in lineage(
                 snapshots, snapshots.get(branch_refs[branch_name]["snapshot-id"])
             ):
-                continuation = self._positions.get(snapshot["snapshot-id"])
-                if continuation is not None:
+                junction_position = self._positions.get(snapshot["snapshot-id"])
+                if junction_position is not None:
                     break
                 chain.append(snapshot["snapshot-id"])
             chain_index = len(self.chains)
@@ -191,7 +191,7 @@ class Lineages:
                 self._positions[snapshot_id] = chain_index, index
             self._chain_of_branch[branch_name] = chain_index
             self.chains.append(chain)
-            self._next_positions.append(continuation)
+            self._next_positions.append(junction_position)
 
     @property
     def branches(self) -> list[str]:
@@ -271,9 +271,9 @@ class WriterLog:
         for chain_index, snapshot_ids in enumerate(
             self.lineages.chains if states_by_snapshot else ()
         ):
-            for index, snapshot_id in enumerate(snapshot_ids):
+            for snapshot_index, snapshot_id in enumerate(snapshot_ids):
                 for job_state in states_by_snapshot.get(snapshot_id, ()):
-                    self._indexes[job_state.job][chain_index].append(index)
+                    self._indexes[job_state.job][chain_index].append(snapshot_index)
                     self._states_by_job.setdefault((job_state.job, snapshot_id), job_state)
 
     @cached_property
