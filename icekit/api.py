@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from icekit.maintain.plan import Plan
     from icekit.maintain.planning.proposals import Proposals
     from icekit.maintain.record.ledger import Ledger
-    from icekit.maintain.run.options import Limits
+    from icekit.maintain.run.options import Limits, RunSettings
     from icekit.maintain.run.outcome import Outcome
     from icekit.show.card import Look
     from icekit.show.compare import ComparedStates
@@ -225,19 +225,16 @@ class Lake(catalog.Lake):
     ) -> Outcome:
         """Run a plan, safe to interrupt, and check that no row changed; a dry run unless
         ``execute``. See :func:`icekit.maintain.run.verbs.run`.
+
+        The ``ledger`` is a path, or None for the default file; ``limits`` say how often a conflict
+        is retried and what is proved; ``stop`` ends the run, and ``progress`` gets its lines. Pass
+        ``run_id`` (from :func:`icekit.maintain.run.verbs.new_run_id`) to know it before the run
+        begins.
         """
         from icekit.maintain.run.verbs import run
 
-        return run(
-            self,
-            plan,
-            execute=execute,
-            ledger=ledger,
-            limits=limits,
-            stop=stop,
-            progress=progress,
-            run_id=run_id,
-        )
+        settings = _settings(ledger, limits, stop, progress, run_id)
+        return run(self, plan, settings, execute=execute)
 
     def convert(
         self,
@@ -257,23 +254,20 @@ class Lake(catalog.Lake):
         unless ``execute``.
 
         ``where`` is SQL: only partitions that may hold such rows. ``batch_bytes`` is the disk space
-        that one batch may use (default: half of the free space). See
-        :func:`icekit.maintain.run.verbs.convert_equality_deletes`.
+        that one batch may use (default: half of the free space). The other options are those of
+        :meth:`run`. See :func:`icekit.maintain.run.verbs.convert_equality_deletes`.
         """
         from icekit.maintain.run.verbs import convert_equality_deletes
 
+        settings = _settings(ledger, limits, stop, progress, run_id)
         return convert_equality_deletes(
             self,
             table,
             where,
+            settings,
             branch=branch,
             batch_bytes=batch_bytes,
             execute=execute,
-            ledger=ledger,
-            limits=limits,
-            stop=stop,
-            progress=progress,
-            run_id=run_id,
         )
 
     def review_merge(
@@ -387,21 +381,13 @@ class Lake(catalog.Lake):
         progress: Callable[[str], None] = print,
         run_id: str | None = None,
     ) -> Outcome:
-        """Continue the last unfinished run of a command (compact, convert or maintain) on a table.
-        See :func:`icekit.maintain.run.verbs.resume`.
+        """Continue the last unfinished run of a command (compact, convert or maintain) on a table;
+        the other options are those of :meth:`run`. See :func:`icekit.maintain.run.verbs.resume`.
         """
         from icekit.maintain.run.verbs import resume
 
-        return resume(
-            self,
-            table,
-            command=command,
-            ledger=ledger,
-            limits=limits,
-            stop=stop,
-            progress=progress,
-            run_id=run_id,
-        )
+        settings = _settings(ledger, limits, stop, progress, run_id)
+        return resume(self, table, settings, command=command)
 
     def pack(
         self,
@@ -426,6 +412,20 @@ class Lake(catalog.Lake):
         from icekit.engine.packing import unpack
 
         return unpack(self, Path(file), name)
+
+
+def _settings(
+    ledger: Ledger | str | None,
+    limits: Limits | None,
+    stop: Stop | None,
+    progress: Callable[[str], None],
+    run_id: str | None,
+) -> RunSettings:
+    """The settings of a run; None is the default."""
+    from icekit.engine.interrupting import Stop
+    from icekit.maintain.run.options import Limits, RunSettings
+
+    return RunSettings(ledger, limits or Limits(), stop or Stop(), progress, run_id)
 
 
 def compare(

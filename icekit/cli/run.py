@@ -213,7 +213,7 @@ def _plan_and_run(
     from icekit.engine.interrupting import Stop, sigterm_as_interrupt, stop_on_request
     from icekit.engine.lake import close_at_end
     from icekit.maintain.run.blocked import clear
-    from icekit.maintain.run.options import read_options
+    from icekit.maintain.run.options import RunSettings, read_options
     from icekit.maintain.run.verbs import resume, run
 
     command_options = read_options(options)
@@ -222,12 +222,7 @@ def _plan_and_run(
     if options.clear is not None and (options.execute or options.resume):
         raise ParameterError("--clear runs nothing; use it alone, then plan again.")
     stop_request = Stop()
-    run_arguments: dict[str, Any] = {
-        "ledger": options.ledger,
-        "limits": command_options.limits,
-        "stop": stop_request,
-        "progress": say,
-    }
+    settings = RunSettings(options.ledger, command_options.limits, stop_request, say)
     lake = connect(options.catalog)
     # From here on Ctrl-C and a scheduler's signal are recorded as well as raised, because Python
     # may drop the exception.
@@ -241,14 +236,14 @@ def _plan_and_run(
                 )
                 return EXIT_HEALTHY
             if options.resume:
-                outcome = resume(lake, options.table, command=command_name, **run_arguments)
+                outcome = resume(lake, options.table, settings, command=command_name)
             else:
                 plan = make_plan(lake, command_options.settings)
                 termination.check()
                 if options.execute and plan.actions:
                     # Print the plan before it runs.
                     say(f"{plan.text(explain=options.explain)}\n")
-                outcome = run(lake, plan, execute=options.execute, **run_arguments)
+                outcome = run(lake, plan, settings, execute=options.execute)
             outcome_text = outcome.text(explain=options.explain)
             say(outcome_text if outcome.is_dry_run else f"\n{outcome_text}")
             save_result(outcome, options.output)

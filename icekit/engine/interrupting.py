@@ -267,6 +267,26 @@ class Stop:
         self.check()
 
     @contextlib.contextmanager
+    def on_interrupt(self) -> Iterator[None]:
+        """Turn the first Ctrl-C within the block into a request to stop; the second raises
+        KeyboardInterrupt as usual. Only the main thread gets signals.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous_handler = signal.getsignal(signal.SIGINT)
+
+        def request(_number: int, _frame: FrameType | None) -> None:
+            self.set()
+            signal.signal(signal.SIGINT, previous_handler)
+
+        signal.signal(signal.SIGINT, request)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, previous_handler)
+
+    @contextlib.contextmanager
     def cancel_jobs_on_stop(self, spark: SparkSession) -> Iterator[None]:
         """Cancel the Spark jobs that this thread starts within the block, once somebody asks; an
         error is :class:`Stopped` then.

@@ -18,8 +18,7 @@ from icekit.health.facts.head import commits_since, head
 from icekit.learn.lab import unpack_lab
 from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.record.ledger import Ledger
-from icekit.maintain.record.results import Actual, actual_of
-from icekit.maintain.run.verbs import run as run_plan
+from icekit.maintain.record.results import Actual, actual
 from icekit.rows.proof.fingerprint import fingerprint, row_hash
 from rigs.bench.measure import Others, Timing, in_turns, show, verdict
 from rigs.bench.tables import LAKE
@@ -133,7 +132,7 @@ def _targeted(lake: Lake, name: str) -> float:
     ledger = Ledger(LAKE / f"ledger-{os.getpid()}.db")
     plan = plan_table(lake, facts, policy=CompactionPolicy(leave_alone="0 minutes"), ledger=ledger)
     planned = time.monotonic() - started
-    outcome = run_plan(lake, plan, execute=True, ledger=ledger, progress=lambda _: None)
+    outcome = lake.run(plan, execute=True, ledger=ledger, progress=lambda _: None)
     did, said = outcome.actual, plan.prediction
     took = sum(a.seconds for a in outcome.actions)
     proof = outcome.proof.seconds if outcome.proof else 0.0

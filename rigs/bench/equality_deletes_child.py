@@ -20,7 +20,6 @@ import icekit
 from icekit.api import Lake
 from icekit.common.sql import call_sql, identifier
 from icekit.maintain.run.options import Limits
-from icekit.maintain.run.verbs import convert_equality_deletes
 from icekit.rows.proof.fingerprint import fingerprint
 from rigs.bench.measure import Others
 from rigs.bench.upserts import copied, expected, make_upserts
@@ -148,8 +147,7 @@ def _compact(lake: Lake, table: str) -> None:
 
 
 def _convert(lake: Lake, table: str) -> None:
-    outcome = convert_equality_deletes(
-        lake,
+    outcome = lake.convert(
         table,
         execute=True,
         progress=lambda said: print(said, flush=True),

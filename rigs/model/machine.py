@@ -34,7 +34,6 @@ from icekit.maintain.record.ledger import Ledger
 from icekit.maintain.run.blocked import plan_of
 from icekit.maintain.run.options import Limits, Retry
 from icekit.maintain.run.outcome import Outcome
-from icekit.maintain.run.verbs import convert_equality_deletes, resume, run
 from icekit.rows.deletes import convert as converting
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import remove_stale_clones
@@ -429,8 +428,7 @@ class Machine(RuleBasedStateMachine):
             plan = plan_table(
                 self.lake, self.lake.observe(model.name), None, policy, ledger=self.real.ledger
             )
-            return run(
-                self.lake,
+            return self.lake.run(
                 plan,
                 execute=True,
                 ledger=self.real.ledger,
@@ -445,8 +443,7 @@ class Machine(RuleBasedStateMachine):
     )
     def convert(self, which: int, batch: int | None, branch: str, meanwhile: Meanwhile) -> None:
         def work(model: Model) -> Outcome:
-            return convert_equality_deletes(
-                self.lake,
+            return self.lake.convert(
                 model.name,
                 branch=None if branch == MAIN else branch,
                 execute=True,
@@ -482,8 +479,7 @@ class Machine(RuleBasedStateMachine):
             plan = plan_maintenance_table(
                 self.lake, facts, findings, retention, thresholds=THRESHOLDS, procedures=[procedure]
             )
-            return run(
-                self.lake,
+            return self.lake.run(
                 plan,
                 execute=True,
                 ledger=self.real.ledger,
@@ -500,8 +496,7 @@ class Machine(RuleBasedStateMachine):
         def work(model: Model) -> Outcome:
             record = Ledger(self.real.ledger).last_run(display_name(self.lake.sql_name(model.name)))
             command = plan_of(record).command if record is not None else "compact"
-            return resume(
-                self.lake,
+            return self.lake.resume(
                 model.name,
                 command=command,
                 ledger=self.real.ledger,

@@ -24,9 +24,9 @@ from icekit.engine.bridge import elements, guarded_table
 from icekit.engine.tables import EmbeddedTables
 from icekit.maintain.record.claims import now_ms
 from icekit.maintain.record.ledger import Ledger
-from icekit.maintain.run import attempt, checkpointed
 from icekit.maintain.run import execute as execution
 from icekit.maintain.run import rewrite as rewriting
+from icekit.maintain.run.run_plan import PlanRun
 from icekit.rows.deletes import convert as converting
 from icekit.sandbox.scratch import NAMESPACE as CLONES
 from rigs.model.model import MAIN, Model, P, Row, State, Text
@@ -41,12 +41,12 @@ _CROSSINGS = (
     (converting, "find_inputs"),
     (converting, "deleted_positions"),
     (converting, "commit"),
-    (attempt, "execute"),
+    (PlanRun, "_execute"),
     # Between the state that a rewrite begins from and its commit.
     (execution, "_rewrite_data"),
     (rewriting.CheckedRewrite, "_commit"),
-    (checkpointed.CheckpointedRun, "_part"),
-    (checkpointed.CheckpointedRun, "_proof"),
+    (PlanRun, "_run_part"),
+    (PlanRun, "_prove"),
 )
 
 

@@ -16,7 +16,7 @@ from icekit.maintain.record.ledger import Ledger
 from icekit.maintain.record.results import RUN_TAG
 from icekit.maintain.run.outcome import Outcome
 from icekit.maintain.run.smaller_actions import partitions_left
-from icekit.maintain.run.verbs import UNFINISHED, resume, run
+from icekit.maintain.run.verbs import UNFINISHED
 from icekit.rows.proof.fingerprint import Fingerprint, fingerprint
 from rigs.soak.table import folder
 from rigs.soak.victim import policy
@@ -96,9 +96,9 @@ def go_on(
     full = display_name(lake.sql_name(lake.identifier(table)))
     last = ledger.last_run(full)
     if last is not None and last.status in UNFINISHED:
-        return resume(lake, table, ledger=ledger, progress=progress)
+        return lake.resume(table, ledger=ledger, progress=progress)
     plan = plan_table(lake, lake.observe(table), policy=policy(scope), ledger=ledger)
-    return run(lake, plan, execute=True, ledger=ledger, progress=progress)
+    return lake.run(plan, execute=True, ledger=ledger, progress=progress)
 
 
 def check(

@@ -7,7 +7,6 @@ import sys
 import icekit
 from icekit.common.commands.compaction_policy import CompactionPolicy, Scope
 from icekit.maintain.planning.table_plan import plan_table
-from icekit.maintain.run.verbs import run
 
 #: A few actions a run, each with several groups and commits.
 PARTITIONS_AN_ACTION = 3
@@ -32,7 +31,7 @@ def main(table: str, scope: Scope, ledger: str) -> None:
     sys.stdin.readline()
     plan = plan_table(lake, lake.observe(table), policy=policy(scope), ledger=ledger)
     say(f"planned {len(plan.actions)} actions")
-    run(lake, plan, execute=True, ledger=ledger, progress=say)
+    lake.run(plan, execute=True, ledger=ledger, progress=say)
     say("ended")
 
 

@@ -17,7 +17,6 @@ from icekit.maintain.record.ledger import Ledger
 from icekit.maintain.run.failures import Conflict
 from icekit.maintain.run.options import Limits, Retry
 from icekit.maintain.run.outcome import Outcome
-from icekit.maintain.run.verbs import run
 from rigs.soak.table import NAMESPACE, create, desk, fill
 from rigs.soak.victim import policy
 from rigs.soak.writer import expected
@@ -91,7 +90,7 @@ def compact_while_written(
                     lake, lake.observe(f"{namespace}.{name}"), policy=policy("minor"), ledger=ledger
                 )
             outcomes.append(
-                run(lake, plan, execute=True, ledger=ledger, limits=limits, progress=said.append)
+                lake.run(plan, execute=True, ledger=ledger, limits=limits, progress=said.append)
             )
             converted += (
                 sum(len(a.snapshot_ids) for a in outcomes[-1].actions) if conversions else 0

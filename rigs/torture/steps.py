@@ -32,7 +32,6 @@ from icekit.maintain.run.failures import Conflict
 from icekit.maintain.run.options import Limits, Retry
 from icekit.maintain.run.outcome import Outcome
 from icekit.maintain.run.rewrite import ConvertFirst
-from icekit.maintain.run.verbs import convert_equality_deletes, run
 
 RETRY = Retry(attempts=2, first_wait=0.01, longest_wait=0.02)
 THRESHOLDS = Thresholds().with_changes(snapshots=2, fragmented_manifests=2)
@@ -96,7 +95,7 @@ class Steps:
             return Ending(self._summary, None, f"{name}: {error}", (name,))
         failed = [action for action in outcome.actions if action.error_class]
         lines = [f"{action.error_class}: {action.error}" for action in failed]
-        if outcome.status is Status.UNPROVED:
+        if outcome.status is Status.UNPROVED and outcome.proof is not None:
             lines += outcome.proof.lines()
         return Ending(
             self._summary,
@@ -136,8 +135,7 @@ class Steps:
         batch = self._chance.choice((None, None, 500))
         limits = self._limits()
         self._summary = f"convert batch={batch} {limits.prove}"
-        return convert_equality_deletes(
-            self._lake,
+        return self._lake.convert(
             self._table,
             execute=True,
             batch_bytes=batch,
@@ -167,8 +165,7 @@ class Steps:
         return self._run(plan, limits)
 
     def _run(self, plan: Any, limits: Limits) -> Outcome:
-        return run(
-            self._lake,
+        return self._lake.run(
             plan,
             execute=True,
             ledger=self._ledger,

@@ -15,8 +15,9 @@ from icekit.api import Lake
 from icekit.cli.run import _plan_and_run
 from icekit.common.commands.run import CompactOptions
 from icekit.engine import session
-from icekit.engine.interrupting import Stop, Stopped
+from icekit.engine.interrupting import Stopped
 from icekit.maintain.run import verbs
+from icekit.maintain.run.options import RunSettings
 from tests.commands import command
 from tests.maintain.tables import Table
 
@@ -83,10 +84,10 @@ def test_a_ctrl_c_that_was_dropped_while_a_plan_runs_stops_it_and_a_second_one_b
         is_dry_run=False, status="stopped", exit_status=130, text=lambda **_: ""
     )
 
-    def run(_lake: Lake, _plan: Any, *, stop: Stop, **_: Any) -> Any:
+    def run(_lake: Lake, _plan: Any, settings: RunSettings, **_: Any) -> Any:
         dropped_ctrl_c()
         with pytest.raises(Stopped):
-            stop.sleep(600)
+            settings.stop.sleep(600)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         return outcome

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import icekit
-from icekit.maintain.run.verbs import convert_equality_deletes
 from icekit.rows.deletes import convert
 
 
@@ -23,7 +22,7 @@ def main(table: str, ledger: str, place: str = "commit") -> None:
         os._exit(9)
 
     pytest.MonkeyPatch().setattr(convert, "dead_rows" if place == "join" else "commit", die)
-    convert_equality_deletes(icekit.connect(), table, execute=True, ledger=ledger)
+    icekit.connect().convert(table, execute=True, ledger=ledger)
 
 
 if __name__ == "__main__":

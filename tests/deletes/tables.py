@@ -16,7 +16,6 @@ from icekit.maintain.prediction import Prediction
 from icekit.maintain.run.execute import execute
 from icekit.maintain.run.outcome import Outcome
 from icekit.maintain.run.rewrite import CheckedRewrite
-from icekit.maintain.run.verbs import convert_equality_deletes
 from icekit.rows.deletes import convert as converting
 from icekit.rows.deletes.convert import convert
 from icekit.rows.kernel.table_settings import KernelUnavailable
@@ -113,7 +112,7 @@ class Table(tables.Table):
             "progress": lambda _: None,
             **options,
         }
-        outcome = convert_equality_deletes(self.lake, self.name, where, **given)
+        outcome = self.lake.convert(self.name, where, **given)
         self.files.refresh()
         return outcome
 
@@ -226,7 +225,7 @@ TAGS = {"icekit.run-id": "test"}
 def run(table: Table, *procedure: str, **options: Any) -> None:
     """Run an action that rewrites every file, as a run does."""
     action = of_every_file(table, *procedure, **options)
-    execute(table.spark, action, TAGS, stop=Stop(), tick=lambda _: None)
+    execute(table.spark, action, TAGS, stop=Stop())
     table.files.refresh()
 
 

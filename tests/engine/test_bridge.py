@@ -21,7 +21,7 @@ from icekit.engine.bridge import (
 )
 from icekit.maintain.action import Action
 from icekit.maintain.prediction import Prediction
-from icekit.maintain.run.execute import require_api
+from icekit.maintain.run.preconditions import require_api
 
 pytestmark = pytest.mark.spark
 

@@ -15,15 +15,14 @@ from icekit.common.errors import ClassicSessionRequired
 from icekit.maintain.action import Action
 from icekit.maintain.plan import Plan
 from icekit.maintain.prediction import Prediction
-from icekit.maintain.run.verbs import run
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import StaleClone, remove_stale_clones
 
 ACTION = Action("a1", "rewrite_manifests", "lake", ("db", "t"), "", Prediction())
 PLAN = Plan("lake", ("db", "t"), None, None, None, (ACTION,))
 CHANGING: dict[str, Callable[[Lake, str], object]] = {
-    "run": lambda lake, ledger: run(
-        lake, PLAN, execute=True, ledger=ledger, progress=lambda _: None
+    "run": lambda lake, ledger: lake.run(
+        PLAN, execute=True, ledger=ledger, progress=lambda _: None
     ),
     "convert": lambda lake, _: lake.convert("db.t"),
     "clone": lambda lake, _: clone(lake, "db.t").__enter__(),

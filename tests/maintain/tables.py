@@ -21,7 +21,6 @@ from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.record.ledger import Ledger
 from icekit.maintain.run.outcome import Outcome
 from icekit.maintain.run.trial import try_plan
-from icekit.maintain.run.verbs import resume, run
 from tests import tables
 from tests.commits import in_order
 from tests.deletes.tables import Table as RewrittenTable
@@ -95,11 +94,11 @@ class Table(tables.Table):
 
     def run(self, plan: Plan, **options: Any) -> Outcome:
         given = {"execute": True, "ledger": str(self.book), "progress": lambda _: None, **options}
-        return run(self.lake, plan, **given)
+        return self.lake.run(plan, **given)
 
     def resume(self, **options: Any) -> Outcome:
         given = {"ledger": str(self.book), "progress": lambda _: None, **options}
-        return resume(self.lake, self.name, **given)
+        return self.lake.resume(self.name, **given)
 
     def compact(self, **policy: Any) -> Outcome:
         return self.run(self.plan(**policy))

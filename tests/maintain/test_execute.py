@@ -263,4 +263,4 @@ def test_waiting_ends_and_nothing_is_begun_after_somebody_asked_to_stop() -> Non
     with pytest.raises(Stopped):
         stop.sleep(60)
     with pytest.raises(Stopped):
-        execute(neither, neither, {}, stop=stop, tick=lambda _: None)
+        execute(neither, neither, {}, stop=stop)

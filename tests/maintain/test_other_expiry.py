@@ -11,11 +11,12 @@ from icekit.engine import metadata_tables
 from icekit.engine.bridge import load_latest_table
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
-from icekit.maintain.run import attempt, guard
+from icekit.maintain.run import guard, run_plan
 from icekit.maintain.run import maintenance_proof as maintenance
 from icekit.maintain.run.blocked import holding
 from icekit.maintain.run.options import Limits, Retry
 from icekit.maintain.run.outcome import Outcome
+from icekit.maintain.run.run_plan import PlanRun
 from icekit.rows.rewrite import bundles
 from tests.elsewhere import elsewhere
 from tests.maintain.tables import Named, Table, is_proved
@@ -91,7 +92,7 @@ def is_fine(table: Table, outcome: Outcome) -> None:
 @pytest.mark.slow
 def test_an_expiry_beside_ours_is_no_loss(old: Table, around: Around, after: bool) -> None:
     """It keeps fewer snapshots, and a tag was dropped."""
-    around(attempt, "execute", lambda: drop_tag(old), after=after)
+    around(PlanRun, "_execute", lambda: drop_tag(old), after=after)
 
     outcome = maintained(old)
 
@@ -112,11 +113,12 @@ def test_what_a_call_removed_is_not_known_if_it_committed_and_then_failed(
         drop_tag(old)
         raise RuntimeError("CommitStateUnknownException: the catalog does not answer")
 
-    around(attempt, "execute", and_fail, after=True)
+    around(PlanRun, "_execute", and_fail, after=True)
 
     outcome = maintained(old)
 
     assert outcome.actions[0].status == "unproved"
+    assert outcome.proof is not None
     assert outcome.proof.ok is None
     assert "2 of 3 snapshots that should stay are no longer in the table; it is not known" in repr(
         outcome.proof
@@ -132,7 +134,7 @@ def test_an_expiry_stopped_while_files_are_deleted_is_proved_when_it_is_resumed(
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    around(attempt, "execute", interrupt, after=True)
+    around(PlanRun, "_execute", interrupt, after=True)
     assert maintained(old).status == "stopped"
 
     outcome = old.resume(command="maintain")
@@ -194,7 +196,7 @@ def test_what_commits_push_out_of_the_count_does_not_expire_unchecked(
     """Only the snapshots whose files were looked up among those of other tables go."""
     kept = old.snapshots()[-3:]
     writes = ["INSERT INTO {t} VALUES (8)", "INSERT INTO {t} VALUES (9)"]
-    around(attempt, "execute", lambda: [old.sql(write) for write in writes])
+    around(PlanRun, "_execute", lambda: [old.sql(write) for write in writes])
 
     outcome = maintained(old)
 
@@ -207,7 +209,7 @@ def test_what_commits_push_out_of_the_count_does_not_expire_unchecked(
 def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(old: Table, around: Around) -> None:
     first = old.snapshots()[0]
     back = f"snapshot_id => {first}"
-    around(attempt, "execute", lambda: old.call("rollback_to_snapshot", back))
+    around(PlanRun, "_execute", lambda: old.call("rollback_to_snapshot", back))
 
     outcome = maintained(old)
 
@@ -221,7 +223,7 @@ def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(old: Table, around
 @pytest.mark.parametrize(
     ("module", "step", "after"),
     [
-        (attempt, "execute", False),
+        (PlanRun, "_execute", False),
         (guard, "prove_live", False),
         (maintenance, "sample_paths", True),
     ],
@@ -286,8 +288,8 @@ def test_a_commit_that_expires_before_its_action_ends_blocks_nothing_and_is_know
     """What nobody has seen is not said to be checked; and nothing is done twice."""
     before = sick.rows()
     if is_seen:
-        monkeypatch.setattr(attempt, "_LOOK_SECONDS", 0)
-    around(attempt, "execute", lambda: insert(sick), after=True)
+        monkeypatch.setattr(run_plan, "_LOOK_SECONDS", 0)
+    around(PlanRun, "_execute", lambda: insert(sick), after=True)
 
     outcome = sick.run(sick.plan(), limits=Limits(retry=Retry(first_wait=0)))
 

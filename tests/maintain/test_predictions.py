@@ -19,7 +19,6 @@ from icekit.maintain.plan import Plan
 from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.prediction import Certainty
 from icekit.maintain.run.outcome import Outcome
-from icekit.maintain.run.verbs import run
 from tests.deletes.tables import Table
 from tests.maintain.tables import MERGE_ON_READ, Named, is_proved
 
@@ -146,8 +145,7 @@ class Story:
 
     def run(self, plan: Plan, folder: Any) -> Outcome:
         """Run a plan."""
-        outcome = run(
-            self.table.lake,
+        outcome = self.table.lake.run(
             plan,
             execute=True,
             ledger=str(folder / "l.db"),

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from icekit.engine.bridge import load_latest_table
-from icekit.engine.interrupting import Stop
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.head import head
 from icekit.health.facts.retention import Retention, retained_snapshots
@@ -17,10 +16,10 @@ from icekit.iceberg.definition import PartitionField, PartitionSpec
 from icekit.maintain.plan import Plan
 from icekit.maintain.planning.maintenance import DEFAULT_PROCEDURES, PROCEDURES
 from icekit.maintain.prediction import Certainty
-from icekit.maintain.run.attempt import ActionProgress, Runner
+from icekit.maintain.run.action_progress import ActionProgress
 from icekit.maintain.run.guard import OrphanGuard
 from icekit.maintain.run.maintenance_proof import prove_entries
-from icekit.maintain.run.options import Limits
+from icekit.maintain.run.options import RunSettings
 from icekit.maintain.run.outcome import ActionOutcome
 from tests.maintain.tables import MERGE_ON_READ, Named, Table, is_proved
 
@@ -173,8 +172,8 @@ def test_young_files_are_no_orphans(neglected: Table, lose: Make) -> None:
 def test_only_the_checked_list_is_removed(neglected: Table, lose: Make) -> None:
     listed = lose(neglected, "listed.parquet")
     (action,) = planned(neglected, "remove_orphan_files").actions
-    run = Runner(neglected.lake, Limits(), Stop(), lambda _: None)
-    guard = OrphanGuard(run, action, ActionProgress(None, 0))
+    progress = ActionProgress(action, None, 0)
+    guard = OrphanGuard(neglected.lake, RunSettings(say=lambda _: None), progress)
     ready = guard.ready()
     later = lose(neglected, "later.parquet")
 

@@ -1,11 +1,11 @@
-"""Run an action on Spark, tagged and stoppable."""
+"""Execute an action on Spark, tagged and stoppable."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ from icekit.common.sql import identifier
 from icekit.engine.bridge import (
     guarded_table,
     load_latest_table,
-    old_iceberg_message,
     with_thread_context,
 )
 from icekit.engine.interrupting import (
@@ -33,7 +32,7 @@ from icekit.maintain.run.rewrite import CheckedRewrite, RewriteResult, ordered, 
 from icekit.rows.deletes.conversion_inputs import remaining_deletes
 from icekit.rows.deletes.convert import convert
 from icekit.rows.deletes.dangling import drop_dangling
-from icekit.rows.deletes.listing import Scope, conversion_reads
+from icekit.rows.deletes.listing import Scope, read_of
 from icekit.rows.proof.checked import COMPARED_POSITIONS_TAG
 from icekit.rows.proof.conversion import PositionCheck
 from icekit.rows.proof.position_deletes import PositionDeletes, changed_rows_as_disagreement
@@ -44,64 +43,100 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# A sequence number that no delete has.
-_ALL = 2**62
-
-
-def convert_action(
-    spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool = True
-) -> None:
-    """Run a conversion's action, each commit checked, and tagged with the files and bytes read for
-    it; see :func:`icekit.rows.deletes.convert.convert`.
-    """
-    slices = action.integer_argument("slices", 1)
-
-    def with_read(scopes: Sequence[Scope]) -> Mapping[str, str]:
-        files, size = conversion_reads(scopes, slices)
-        return {**tags, FILES_READ_TAG: str(files), BYTES_READ_TAG: str(size)}
-
-    convert(
-        spark,
-        action.sql_name,
-        **_taken(action),
-        slices=slices,
-        tags=with_read,
-        check=PositionCheck if check else None,
-        before_commit=stop.check,
-    )
-
-
-def deletes_left(spark: SparkSession, action: Action) -> bool:
-    """Whether the table still has equality deletes that the action was planned for."""
-    snapshot_deletes = remaining_deletes(spark, action.sql_name, **_taken(action))
-    return snapshot_deletes is not None and bool(snapshot_deletes.scopes)
-
-
-def _taken(action: Action) -> dict[str, Any]:
-    """The deletes that a conversion takes."""
-    return {
-        "branch": action.branch,
-        "partitions": action.partitions,
-        "max_sequence": action.integer_argument("up_to", _ALL),
-    }
-
-
-# The procedures that Iceberg's own action may run alone with any version.
-_OF_ANY_VERSION = frozenset({"rewrite_manifests", "expire_snapshots", "remove_orphan_files"})
-
-
-def require_api(spark: SparkSession, actions: Iterable[Action]) -> None:
-    """Raise :class:`~icekit.common.errors.EngineFailed`, before anything is written, if the
-    session's Iceberg is too old for one of the actions.
-    """
-    if any(action.procedure not in _OF_ANY_VERSION for action in actions) and (
-        missing := old_iceberg_message(spark)
-    ):
-        raise EngineFailed(missing)
-
-
+# More than the sequence number of any delete.
+_ANY_SEQUENCE_NUMBER = 2**62
 _LAST_WAIT_SECONDS = 20.0
 _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
+
+
+class Execution:
+    """An action that Spark executes in a thread of its own; made by :func:`executing`."""
+
+    def __init__(self, spark: SparkSession, job_tag: str, stop: Stop) -> None:
+        self._spark = spark
+        self._job_tag = job_tag
+        self._stop = stop
+        self._ends: list[RewriteResult | BaseException] = []
+
+    def start(self, action: Action, tags: Mapping[str, str], *, check: bool) -> None:
+        """Start the thread."""
+
+        def work() -> None:
+            try:
+                with tag_jobs(self._spark, self._job_tag):
+                    result = _run_procedure(self._spark, action, tags, stop=self._stop, check=check)
+                    self._ends.append(result)
+            except BaseException as error:
+                self._ends.append(error)
+
+        self._worker = threading.Thread(
+            target=with_thread_context(self._spark, work), name=self._job_tag, daemon=True
+        )
+        self._start_time = time.monotonic()
+        self._worker.start()
+
+    def seconds(self) -> Iterator[float]:
+        """The seconds so far, from time to time until the action has ended; the last after its last
+        commit.
+        """
+        is_alive = True
+        while is_alive:
+            self._worker.join(POLL_SECONDS)
+            is_alive = self._worker.is_alive()
+            yield time.monotonic() - self._start_time
+            if self._stop.is_set:
+                # Repeatedly: each group that is still waiting starts a job of its own.
+                cancel_jobs(self._spark, self._job_tag)
+
+    def abandon(self) -> None:
+        """Stop the action, and wait for its end some seconds."""
+        self._stop.set()
+        for _ in range(int(_LAST_WAIT_SECONDS / POLL_SECONDS)):
+            if not self._worker.is_alive():
+                break
+            cancel_jobs(self._spark, self._job_tag)
+            self._worker.join(POLL_SECONDS)
+
+    def result(self) -> RewriteResult:
+        """The result of an action that has ended; raises the errors of the engine, and
+        :class:`Stopped` after a request to stop.
+        """
+        if self._stop.is_set:
+            raise Stopped
+        (end,) = self._ends
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+
+@contextlib.contextmanager
+def executing(
+    spark: SparkSession,
+    action: Action,
+    tags: Mapping[str, str],
+    *,
+    stop: Stop,
+    check: bool = True,
+) -> Iterator[Execution]:
+    """Execute an action's procedure within the block, every commit of it tagged; what is written is
+    checked before a commit if ``check``.
+
+    This runs the same action as the procedure, because ``CALL`` passes no snapshot properties on
+    (``spark.sql.iceberg.snapshot-property`` does not reach it). The first Ctrl-C is a request to
+    stop. Raises :class:`Stopped` and starts nothing after such a request.
+    """
+    stop.check()
+    job_tag = new_job_tag(f"{tags.get(RUN_TAG, '')}-{action.action_id}")
+    execution = Execution(spark, job_tag, stop)
+    execution.start(action, tags, check=check)
+    try:
+        with stop.on_interrupt():
+            yield execution
+    except BaseException:
+        # A user who does not wait (a second Ctrl-C) must not leave a rewrite running after its
+        # claim is released.
+        execution.abandon()
+        raise
 
 
 def execute(
@@ -110,60 +145,16 @@ def execute(
     tags: Mapping[str, str],
     *,
     stop: Stop,
-    tick: Callable[[float], None],
     check: bool = True,
 ) -> RewriteResult:
-    """Run an action's procedure, every commit of it tagged; ``tick`` is called with the seconds so
-    far.
-
-    This runs the same action as the procedure, because ``CALL`` passes no snapshot properties on
-    (``spark.sql.iceberg.snapshot-property`` does not reach it). Raises the errors of the engine,
-    and :class:`Stopped`; starts nothing after a request to stop.
-    """
-    stop.check()
-    ended: list[RewriteResult | BaseException] = []
-    job_tag = new_job_tag(f"{tags.get(RUN_TAG, '')}-{action.action_id}")
-
-    def work() -> None:
-        try:
-            with tag_jobs(spark, job_tag):
-                ended.append(_run(spark, action, tags, stop=stop, check=check))
-        except BaseException as error:
-            ended.append(error)
-
-    worker = threading.Thread(target=with_thread_context(spark, work), name=job_tag, daemon=True)
-    started = time.monotonic()
-    worker.start()
-    try:
-        with _interrupts(stop):
-            is_alive = True
-            while is_alive:
-                worker.join(POLL_SECONDS)
-                # Before the tick, so that the last one comes after the last commit.
-                is_alive = worker.is_alive()
-                tick(time.monotonic() - started)
-                if stop.is_set:
-                    # Repeatedly: each group that is still waiting starts a job of its own.
-                    cancel_jobs(spark, job_tag)
-    except BaseException:
-        # A user who does not wait (a second Ctrl-C) must not leave a rewrite running after its
-        # claim is released.
-        stop.set()
-        for _ in range(int(_LAST_WAIT_SECONDS / POLL_SECONDS)):
-            if not worker.is_alive():
-                break
-            cancel_jobs(spark, job_tag)
-            worker.join(POLL_SECONDS)
-        raise
-    if stop.is_set:
-        raise Stopped
-    answer = ended[0]
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer
+    """Execute an action to its end, as :func:`executing` does, and return its result."""
+    with executing(spark, action, tags, stop=stop, check=check) as execution:
+        for _ in execution.seconds():
+            pass
+    return execution.result()
 
 
-def _run(
+def _run_procedure(
     spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool
 ) -> RewriteResult:
     name = action.sql_name
@@ -201,7 +192,7 @@ def _run(
             manifests = manifests.sortBy(list(sort_columns))
         _set_up(spark, action, manifests, {}, tags).execute()
     elif action.procedure == CONVERT:
-        convert_action(spark, action, tags, stop=stop, check=check)
+        _convert(spark, action, tags, stop=stop, check=check)
     elif action.procedure == "expire_snapshots":
         # Compares the metadata before its commit with that after it.
         result = _expiry(actions.expireSnapshots(table.live()), action).execute()
@@ -225,6 +216,31 @@ def _expiry(expiry: Any, action: Action) -> Any:
     if action.arguments.get("stream_results"):
         expiry = expiry.option("stream-results", "true")
     return expiry
+
+
+def _convert(
+    spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool
+) -> None:
+    """Run a conversion's action, each commit checked, and tagged with the files and bytes read for
+    it; see :func:`icekit.rows.deletes.convert.convert`.
+    """
+    slices = action.integer_argument("slices", 1)
+
+    def tags_with_read(scopes: Sequence[Scope]) -> Mapping[str, str]:
+        files, size_in_bytes = read_of(scopes, slices)
+        return {**tags, FILES_READ_TAG: str(files), BYTES_READ_TAG: str(size_in_bytes)}
+
+    convert(
+        spark,
+        action.sql_name,
+        branch=action.branch,
+        partitions=action.partitions,
+        up_to=action.integer_argument("up_to", _ANY_SEQUENCE_NUMBER),
+        slices=slices,
+        tags=tags_with_read,
+        check=PositionCheck if check else None,
+        before_commit=stop.check,
+    )
 
 
 def _rewrite_data(
@@ -293,26 +309,3 @@ def _set_up(
     for key, value in tags.items():
         java_action = java_action.snapshotProperty(key, value)
     return java_action
-
-
-@contextlib.contextmanager
-def _interrupts(stop: Stop) -> Iterator[None]:
-    """Turn the first Ctrl-C into a request to stop; the second raises KeyboardInterrupt as
-    usual.
-    """
-    import signal
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def first(_number: int, _frame: object) -> None:
-        stop.set()
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, first)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
+from icekit.common import frozen
 from icekit.common.errors import (
     CatalogUnreachable,
+    CommitBroken,
+    DiskFull,
     EngineFailed,
     IcekitError,
     MetadataUnreadable,
     Status,
 )
-from icekit.common.units import size
-from icekit.engine.causes import is_engine_error, was_writing_for_spark
+from icekit.common.units import count, count_with_verb, size
+from icekit.engine.causes import is_engine_error, java_classes, was_writing_for_spark
 from icekit.engine.disks import collect_garbage, disk_of, fullest_local_disk
 from icekit.engine.errors import failure_kind, is_file_gone, reason
 from icekit.engine.interrupting import Stopped
 from icekit.engine.lake import Lake
-from icekit.health.facts.head import head
+from icekit.health.facts.head import Head, head
 from icekit.maintain.action import Action
-from icekit.maintain.run.outside_changes import OutsideChanges
+from icekit.maintain.record.results import actual
+from icekit.maintain.run.action_progress import ActionProgress
+from icekit.maintain.run.lost_files import lost_files
+from icekit.maintain.run.outside_changes import OutsideChanges, outside_changes
+from icekit.maintain.run.rewrite import RewriteResult
+from icekit.maintain.run.smaller_actions import remaining_expiry
+from icekit.rows.deletes.convert import is_refused
 
 
 class Conflict(Exception):
@@ -48,6 +57,113 @@ def ended_by(problem: BaseException) -> tuple[Status, str | None]:
         )
         return Status.FAILED, f"{problem}. {advice}"
     return Status.FAILED, str(problem) if isinstance(problem, IcekitError) else reason(problem)
+
+
+@frozen
+class Attempt:
+    """One attempt at an action: the table before and after it, and how it ended.
+
+    ``commits_before`` are the ids of the commits that the action had made until then; ``end`` is
+    the engine's result, or its error.
+    """
+
+    action: Action
+    before: Head
+    now: Head
+    commits_before: Collection[int]
+    end: RewriteResult | Exception
+
+
+def require_success(
+    lake: Lake, attempt: Attempt, progress: ActionProgress, say: Callable[[str], None]
+) -> None:
+    """Raise what the failure of an attempt means; the engine's result goes into the progress."""
+    own_commits = {
+        snapshot_id: commit
+        for snapshot_id, commit in progress.commits.items()
+        if snapshot_id not in attempt.commits_before
+    }
+    outside = outside_changes(attempt.before, attempt.now, progress.commits)
+    result = attempt.end
+    if isinstance(result, Exception):
+        # Unless it certainly committed nothing, nobody knows how much a failed attempt did.
+        if attempt.now.metadata != attempt.before.metadata and not is_refused(result):
+            progress.is_counted = False
+        if own_commits:
+            _require_files(lake, attempt, own_commits.keys(), progress, say)
+        raise _meaning(lake, result, attempt.action, outside, progress, bool(own_commits))
+    progress.result = result
+    if result.slow_because:
+        say(f"  {result.slow_because}")
+    if result.is_idle and not own_commits:
+        progress.attempts -= 1  # there was nothing to do
+    _require_all_replaced(result, actual(own_commits.values()).files_in, outside)
+
+
+def _require_files(
+    lake: Lake,
+    attempt: Attempt,
+    own_ids: Collection[int],
+    progress: ActionProgress,
+    say: Callable[[str], None],
+) -> None:
+    """Say which commits of a failed attempt are in the table, and see that their files exist;
+    raises :class:`~icekit.common.errors.CommitBroken` if some do not.
+    """
+    action = attempt.action
+    progress.doubtful |= set(own_ids)
+    for lost in lost_files(
+        lake, action.table, attempt.now, action.branch, own_ids, with_data=progress.doubtful
+    ):
+        raise CommitBroken(f"{lost.text} Nothing else may be lost: do this first.")
+    say(
+        f"  {count_with_verb(len(own_ids), 'commit', 'is', 'are')} in the table although the attempt "
+        "failed, and no file of them is missing"
+    )
+
+
+def _meaning(
+    lake: Lake,
+    failure: Exception,
+    action: Action,
+    outside: OutsideChanges,
+    progress: ActionProgress,
+    has_committed: bool,
+) -> Exception:
+    """What is raised for a failed attempt."""
+    if failure_kind(failure) == "full":
+        return DiskFull(full_disk(lake, failure, action))
+    # Another job's expiry came first.
+    is_expired = action.procedure == "expire_snapshots" and remaining_expiry(lake, action) != action
+    classes = java_classes(failure)
+    is_repeated = classes == progress.last_failure
+    progress.last_failure = classes
+    return cause_of(
+        failure,
+        outside,
+        is_repeated=is_repeated,
+        has_committed=has_committed,
+        is_expired=is_expired,
+    )
+
+
+def _require_all_replaced(result: RewriteResult, replaced: int, outside: OutsideChanges) -> None:
+    """Raise unless all data files of the plan were replaced: with partial progress an engine only
+    logs what failed.
+    """
+    planned_rewrite = result.planned
+    missing = planned_rewrite.files_in - replaced if planned_rewrite else 0
+    if planned_rewrite is None or missing <= 0:
+        return
+    if result.failed_groups:
+        failed = f"{count(result.failed_groups, 'group')} of {planned_rewrite.groups:,} failed"
+        if outside.definition or outside.is_gone:
+            raise Conflict(with_changes(outside, f"{failed}; {result.reason}"))
+        raise TooLarge(f"{failed}; {result.reason}")
+    raise Conflict(
+        f"a commit failed: {missing:,} of {count(planned_rewrite.files_in, 'planned data file')} not "
+        "replaced"
+    )
 
 
 def cause_of(
@@ -96,6 +212,17 @@ def cause_of(
 def with_changes(outside: OutsideChanges, message: str) -> str:
     """A reason, and what other jobs changed meanwhile."""
     return f"{outside.text}: {message}" if outside.any else message
+
+
+def head_or_stop(lake: Lake, action: Action, say: Callable[[str], None]) -> Head:
+    """The table after an attempt; stops the run if it cannot be read: when the run is resumed, it
+    finds the commits of the action, and proves them.
+    """
+    try:
+        return head(lake, action.table, action.branch)
+    except Exception as unread:
+        say(f"  the table could not be read after the attempt ({reason(unread)})")
+        raise Stopped from unread
 
 
 @contextlib.contextmanager

@@ -5,15 +5,21 @@ that removes files: an expiry of snapshots, or a removal of orphan files.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from icekit.common import sql
-from icekit.common.errors import MetadataUnreadable, NotATable, ParameterError, RemovalRefused
+from icekit.common.errors import (
+    MetadataUnreadable,
+    NotATable,
+    ParameterError,
+    RemovalRefused,
+    Status,
+)
 from icekit.common.sql import Identifier, display_name, identifier
 from icekit.common.units import count, first_names
-from icekit.engine.errors import explain, explain_errors
+from icekit.engine.errors import explain, explain_errors, reason
 from icekit.engine.interrupting import act_on_request, cancel_jobs, new_job_tag, tag_jobs
 from icekit.engine.metadata_tables import frame_of_paths, metadata_table
 from icekit.health.facts.head import head
@@ -49,15 +55,19 @@ from icekit.iceberg.metadata import Json, properties_of, snapshots_by_id, statis
 from icekit.iceberg.paths import has_common_folder, normal_path_of, normal_path_sql
 from icekit.maintain.action import Action
 from icekit.maintain.record.results import Actual
-from icekit.maintain.run.attempt import ActionProgress, Runner
+from icekit.maintain.run.action_progress import ActionProgress
 from icekit.maintain.run.lost_files import lost_files
 from icekit.maintain.run.maintenance_proof import prove_entries, prove_history, prove_live
+from icekit.maintain.run.options import RunSettings
+from icekit.maintain.run.outcome import ActionOutcome
 from icekit.rows.proof.commits import prove_commits, prove_rewrites
 from icekit.rows.proof.proof import Check, Proof
 from icekit.sandbox.scratch import NAMESPACE, is_clone_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from icekit.engine.lake import Lake
 
 #: A choice: how many times the planned number of orphans a new listing may have.
 LISTING_SLACK = 1.1
@@ -85,13 +95,13 @@ class Guard:
     (or, after a rewrite of manifests, their manifest entries) are compared.
     """
 
-    def __init__(self, run: Runner, action: Action, progress: ActionProgress) -> None:
-        self.run = run
-        self.action = action
+    def __init__(self, lake: Lake, settings: RunSettings, progress: ActionProgress) -> None:
+        self.lake = lake
+        self.action = progress.action
         self.progress = progress
-        self.lake = run.lake
-        self.say = run.say
-        self.stop = run.stop
+        self.say = settings.say
+        self.stop = settings.stop
+        self.prove = settings.limits.prove
 
     def ready(self) -> Action | None:
         """The action to run, None if nothing is left to do; raises if it must not run."""
@@ -127,7 +137,7 @@ class Guard:
             return Proof(display_name(table), (), 0.0, maintenance_checks=checks)
         if self.action.procedure == "rewrite_manifests":
             return prove_entries(self.lake, self.action.table, list(commits))
-        if self.run.limits.prove == "checked":
+        if self.prove == "checked":
             return prove_rewrites(self.lake, self.action.table, commits)
         return prove_commits(self.lake, self.action.table, list(commits))
 
@@ -510,3 +520,29 @@ class OrphanGuard(_Removal):
         with explain_errors(action.sql_name):
             self.lake.spark.sql(f"REFRESH TABLE {identifier(*action.sql_name)}")
             return self.lake.spark.sql(statement).selectExpr("orphan_file_location AS file_path")
+
+
+_GUARDS: Mapping[str, type[Guard]] = {
+    "expire_snapshots": ExpiryGuard,
+    "remove_orphan_files": OrphanGuard,
+}
+
+
+def guard_of(lake: Lake, settings: RunSettings, progress: ActionProgress) -> Guard:
+    """The guard of an action, by its procedure."""
+    return _GUARDS.get(progress.action.procedure, Guard)(lake, settings, progress)
+
+
+def proof_of(executed: ActionOutcome, guard: Guard) -> Proof | None:
+    """Compare the commits of an action with their parents, or check what it must keep; None if
+    there is nothing to compare.
+    """
+    if guard.prove == "none" or (not executed.snapshot_ids and executed.status != Status.DONE):
+        return None
+    try:
+        return guard.proof()
+    except Exception as problem:
+        # The action is done, and the other actions are not at fault; but it is not proved.
+        action = executed.action
+        why = f"Action {action.action_id} could not be proved: {reason(problem)}"
+        return Proof(display_name(action.table), (), 0.0, kept=(Check(None, why),))

@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from icekit.common import frozen
 from icekit.common.command_line import command_line
@@ -13,12 +13,16 @@ from icekit.common.saving import slug, versions, write_json
 from icekit.common.units import count, elapsed, size, span
 from icekit.common.view import TEXT, Badge, Block, Folded, Grid, Listing, Sentence, Shown
 from icekit.health.facts.retention import ExpirySummary
+from icekit.health.storage.orphans import ORPHAN_AGE
 from icekit.iceberg.filter_opens import FilterOpens
 from icekit.maintain.action import Action
 from icekit.maintain.plan import Explained, Plan, Skipped
 from icekit.maintain.prediction import EQUALITY_DELETE, Certainty, Prediction
 from icekit.maintain.record.claims import ActionRecord
 from icekit.maintain.record.results import Actual
+
+if TYPE_CHECKING:
+    from icekit.rows.proof.proof import Proof
 
 
 @frozen
@@ -52,6 +56,14 @@ class ActionOutcome:
             prediction, files_in=before, files_out=after, certainty=Certainty.EXACT
         ).change_text
 
+    def proved_status(self, proof: "Proof | None") -> Status:
+        """The status after a proof; None: there was nothing to compare."""
+        if proof is None or proof.ok:
+            return self.status
+        if proof.ok is False:
+            return Status.DISPROVED
+        return Status.UNPROVED if self.status in {Status.DONE, Status.SPLIT} else self.status
+
     @property
     def text(self) -> str:
         """``done: 9 files → 1 file, 1 commit, 2.3 s``."""
@@ -72,7 +84,7 @@ class Outcome(Shown):
     plan: Plan
     run_id: str | None
     actions: tuple[ActionOutcome, ...]
-    proof: Any = None
+    proof: "Proof | None" = None
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     iceberg_version: str | None = None
@@ -161,6 +173,22 @@ class Outcome(Shown):
             *([Listing("\n".join(self.proof.lines()))] if self.proof is not None else []),
             *map(Sentence, _afterwards(self)),
         ]
+
+
+def run_notes(plan: Plan, outcomes: Sequence[ActionOutcome], prove: str) -> tuple[str, ...]:
+    """What a person should know after a run."""
+    notes: list[str] = []
+    unfinished = {Status.FAILED, Status.STOPPED, Status.SPLIT}
+    if any(o.attempts > 1 or (o.attempts and o.status in unfinished) for o in outcomes):
+        only = "--procedures", "remove_orphan_files"
+        notes.append(
+            "Failed attempts may have left files that no snapshot names. To list them, once "
+            f"they are {ORPHAN_AGE.days} days old: "
+            + command_line("maintain", plan.catalog, plan.name, *only)
+        )
+    if prove == "none" and any(outcome.snapshot_ids for outcome in outcomes):
+        notes.append("Nothing was compared before or after the commits: prove is none.")
+    return tuple(notes)
 
 
 def _filters(outcome: ActionOutcome) -> Iterable[str]:
@@ -347,7 +375,6 @@ class PlanDocument:
 def document(outcome: Outcome) -> PlanDocument:
     """The document of a plan and its outcome; secrets are masked when it is written."""
     plan = outcome.plan
-    proof = outcome.proof
     iceberg = outcome.iceberg_version
     return PlanDocument(
         SCHEMA_VERSION,
@@ -367,15 +394,18 @@ def document(outcome: Outcome) -> PlanDocument:
         parallelism=plan.parallelism,
         notes=[*plan.notes, *outcome.notes],
         rehearsed=plan.rehearsed,
-        proof=proof
-        and ProofDocument(
-            proof.ok,
-            proof.mode,
-            proof.is_sampled,
-            round(proof.seconds, 3),
-            proof.lines(),
-            proof.removals,
-        ),
+        proof=None if outcome.proof is None else _proof(outcome.proof),
+    )
+
+
+def _proof(proof: "Proof") -> ProofDocument:
+    return ProofDocument(
+        proof.ok,
+        proof.mode,
+        proof.is_sampled,
+        round(proof.seconds, 3),
+        proof.lines(),
+        proof.removed,
     )
 
 

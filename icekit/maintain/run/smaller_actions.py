@@ -1,4 +1,4 @@
-"""Ask the engine's planner what is left of an action, and cut the action down."""
+"""Cut an action down: to what is left of it in the table, or to smaller parts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,87 @@ from typing import TYPE_CHECKING
 
 from icekit.common.errors import ParameterError
 from icekit.common.units import count
+from icekit.engine.errors import reason
 from icekit.engine.lake import Lake
 from icekit.engine.planner import partitions_with_files_up_to
 from icekit.health.facts.head import head
-from icekit.iceberg.metadata import columns, schema_of, specs
+from icekit.iceberg.metadata import (
+    TARGET,
+    columns,
+    number_property,
+    properties_of,
+    schema_of,
+    snapshots_by_id,
+    specs,
+)
 from icekit.iceberg.partition import Partition
 from icekit.iceberg.where import where
 from icekit.maintain.action import CONVERT, DANGLING, REWRITE_NOTHING, Action
 from icekit.maintain.engine_prediction import ask_planner, engine_groups
-from icekit.maintain.planning.rewrite_actions import filter_without
+from icekit.maintain.planning.rewrite_actions import excluding
+from icekit.maintain.run.action_progress import ActionProgress
+from icekit.maintain.run.options import Retry
+from icekit.rows.deletes.find import remaining
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# More than the sequence number of any delete.
+_ANY_SEQUENCE_NUMBER = 2**62
+
+
+def remaining_action(lake: Lake, action: Action, progress: ActionProgress) -> Action | None:
+    """The action cut down to what is left of it in the table; None if nothing is left.
+
+    The engine's planner selects what is left when the action runs; but it may also select files
+    that the run itself has written: a rewrite of every file does, and deletes as new as the
+    snapshot it started from still apply to its output. So a partition is done if the planner
+    selects no file in it from before the run.
+    """
+    if action.procedure == CONVERT:
+        # A batch of several commits may have been killed between them: the table shows what is
+        # left.
+        return action if not progress.attempts or _has_deletes_left(lake, action) else None
+    if action.procedure == "expire_snapshots":
+        return remaining_expiry(lake, action)
+    if not progress.actual.any:
+        return action
+    if action.procedure != "rewrite_data_files":
+        return None
+    sequence_number = progress.starting_sequence_number
+    # Format version 1 has no sequence numbers, which tell files from before the run.
+    partitions = partitions_left(lake.spark, action, sequence_number) if sequence_number else None
+    if partitions is None or len(partitions) == len(action.partitions) > 0:
+        return action
+    # Dangling deletes are dropped in a separate commit, which a kill may have prevented.
+    return narrowed(lake, action, partitions) if partitions else only_dangling(action)
+
+
+def remaining_expiry(lake: Lake, action: Action) -> Action | None:
+    """An expiry cut down to those of its snapshots that are still in the table: Iceberg may
+    fail if most are not.
+    """
+    snapshot_ids = action.arguments.get("snapshot_ids")
+    if not isinstance(snapshot_ids, tuple):
+        return action
+    snapshots = snapshots_by_id(head(lake, action.table).metadata)
+    remaining_ids = tuple(snapshot_id for snapshot_id in snapshot_ids if snapshot_id in snapshots)
+    if not remaining_ids:
+        return None
+    return replace(action, arguments={**action.arguments, "snapshot_ids": remaining_ids})
+
+
+def _has_deletes_left(lake: Lake, action: Action) -> bool:
+    """Whether the table still has equality deletes that a conversion was planned for."""
+    snapshot_deletes = remaining(
+        lake.spark,
+        action.sql_name,
+        branch=action.branch,
+        partitions=action.partitions,
+        up_to=action.integer_argument("up_to", _ANY_SEQUENCE_NUMBER),
+    )
+    return snapshot_deletes is not None and bool(snapshot_deletes.scopes)
 
 
 def partitions_left(
@@ -62,6 +131,21 @@ def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Act
         where=filter_without(partition_filter, action.unless),
         partition_names=(),
     )
+
+
+def split_action(lake: Lake, action: Action, retry: Retry) -> tuple[tuple[Action, ...], str]:
+    """The smaller parts to run instead of an action that was too large, and a sentence part that
+    says so; no parts if there are none.
+    """
+    try:
+        properties = properties_of(head(lake, action.table).metadata)
+        floor_bytes = retry.floor_files * number_property(properties, TARGET)
+        parts = smaller_parts(lake, action, floor_bytes=floor_bytes)
+    except Exception as error:
+        return (), f"it could not be split ({reason(error)})"
+    if not parts:
+        return (), "it cannot be made smaller"
+    return parts, f"split into {count(len(parts), 'part')}"
 
 
 def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Action, ...]:

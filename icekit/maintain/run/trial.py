@@ -25,8 +25,9 @@ from icekit.maintain.engine_prediction import ask_planner
 from icekit.maintain.plan import Plan, Skipped, SkipReason
 from icekit.maintain.planning.compaction import saves_nothing
 from icekit.maintain.prediction import Certainty, Prediction
-from icekit.maintain.record.results import RUN_TAG, Actual, actual_of
-from icekit.maintain.run.execute import execute, require_api
+from icekit.maintain.record.results import RUN_TAG, Actual, actual
+from icekit.maintain.run.execute import execute
+from icekit.maintain.run.preconditions import require_api
 from icekit.maintain.run.smaller_actions import narrowed
 from icekit.rows.proof.commits import prove_rewrites
 from icekit.sandbox.clones import clone
@@ -114,9 +115,7 @@ def _tried(
     started = time.monotonic()
     try:
         with explain_errors(action.sql_name):
-            answer = execute(
-                lake.spark, moved, {RUN_TAG: "trial"}, stop=stop or Stop(), tick=lambda _: None
-            )
+            answer = execute(lake.spark, moved, {RUN_TAG: "trial"}, stop=stop or Stop())
     except Stopped:
         if stop is not None:
             raise

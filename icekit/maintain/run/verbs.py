@@ -2,18 +2,17 @@
 
 import contextlib
 import uuid
-from collections.abc import Callable
 
 from icekit.common.errors import IcekitError, ParameterError, Status
 from icekit.common.sql import Identifier, display_name
-from icekit.engine.interrupting import Stop
+from icekit.common.units import span
 from icekit.engine.lake import Lake
 from icekit.health.facts.head import head
 from icekit.maintain.plan import Plan
-from icekit.maintain.record.claims import RunRecord
+from icekit.maintain.record.claims import RunRecord, now_ms
 from icekit.maintain.record.ledger import Ledger, open_ledger
 from icekit.maintain.run.blocked import plan_of, refuse
-from icekit.maintain.run.options import Limits
+from icekit.maintain.run.options import RunSettings
 from icekit.maintain.run.outcome import ActionOutcome, Outcome
 
 #: Statuses of a run that has something left to do.
@@ -38,70 +37,64 @@ def new_run_id() -> str:
 
 
 def run(
-    lake: Lake,
-    plan: Plan,
-    *,
-    execute: bool = False,
-    ledger: Ledger | str | None = None,
-    limits: Limits | None = None,
-    stop: Stop | None = None,
-    progress: Callable[[str], None] = print,
-    run_id: str | None = None,
+    lake: Lake, plan: Plan, settings: RunSettings | None = None, *, execute: bool = False
 ) -> Outcome:
     """Run a plan; a dry run unless ``execute`` is true.
 
-    Each action is recorded in the ledger (a :class:`Ledger`, a path, or None for the default file)
-    before and after, tagged in the snapshots it commits, retried or split where that helps, and
-    proved as ``limits`` say. Raises :class:`~icekit.common.errors.TableClaimed` if another run
-    holds the table, and :class:`~icekit.common.errors.RunDisproved` if the proof of an earlier run
-    failed and nobody has cleared it (:func:`~icekit.maintain.run.blocked.clear`). Failures of an
-    action are in the outcome. Pass ``run_id`` (from :func:`new_run_id`) to know it before the run
-    begins.
+    Each action is recorded in the ledger before and after, tagged in the snapshots it commits,
+    retried or split where that helps, and proved as the limits of the ``settings`` say. Raises
+    :class:`~icekit.common.errors.TableClaimed` if another run holds the table, and
+    :class:`~icekit.common.errors.RunDisproved` if the proof of an earlier run failed and nobody has
+    cleared it (:func:`~icekit.maintain.run.blocked.clear`). Failures of an action are in the
+    outcome.
     """
     if not execute:
         return Outcome(
             plan, None, tuple(ActionOutcome(action, Status.PLANNED) for action in plan.actions)
         )
-    book = open_ledger(ledger)
+    settings = settings or RunSettings()
+    ledger = open_ledger(settings.ledger)
     if not plan.actions:
         # Also if nothing is left to do: an empty plan does not mean that the table is healthy.
-        refuse(book, display_name(lake.sql_name(plan.table)), plan.table_uuid)
+        refuse(ledger, display_name(lake.sql_name(plan.table)), plan.table_uuid)
         return Outcome(plan, None, ())
     # What changes tables is loaded for that: a dry run takes a third of the time without it.
-    from icekit.maintain.run.checkpointed import CheckpointedRun
+    from icekit.maintain.run.journal import new_journal
+    from icekit.maintain.run.run_plan import PlanRun
 
-    checkpointed = CheckpointedRun(lake, limits or Limits(), stop or Stop(), progress, plan, book)
-    return checkpointed.start(run_id or new_run_id())
+    journal = new_journal(lake, plan, ledger, settings.run_id or new_run_id())
+    return PlanRun(lake, plan, settings, journal).run()
 
 
 def resume(
     lake: Lake,
     table: Identifier | str,
+    settings: RunSettings | None = None,
     *,
     command: str = "compact",
-    ledger: Ledger | str | None = None,
-    limits: Limits | None = None,
-    stop: Stop | None = None,
-    progress: Callable[[str], None] = print,
-    run_id: str | None = None,
 ) -> Outcome:
     """Continue the last run on a table, if it is unfinished; does only what is left of it.
 
     What was done is read from the table's own snapshots, not from the killed run's last
     records: work that was rolled back is done again. ``command`` is ``compact``, ``convert`` or
-    ``maintain``: a run of another command is refused, and so is any run but ``run_id``, if that is
-    given.
-    Raises :class:`~icekit.common.errors.ParameterError` if there is none,
+    ``maintain``: a run of another command is refused, and so is any run but the one of the
+    settings' ``run_id``, if they have one. Raises
+    :class:`~icekit.common.errors.ParameterError` if there is none,
     :class:`~icekit.common.errors.TableClaimed` if it is still running, and
     :class:`~icekit.common.errors.RunDisproved` as :func:`run` does.
     """
+    settings = settings or RunSettings()
     name = lake.identifier(table)
-    full = display_name(lake.sql_name(name))
-    book = open_ledger(ledger)
-    refuse(book, full, head(lake, name).metadata.get("table-uuid"))
+    full_name = display_name(lake.sql_name(name))
+    ledger = open_ledger(settings.ledger)
+    refuse(ledger, full_name, head(lake, name).metadata.get("table-uuid"))
     # The newest run of all: an older run's plan was made for an earlier state of the table.
-    record = book.last_run(full)
-    if record is None or record.status not in UNFINISHED or run_id not in {None, record.run_id}:
+    record = ledger.last_run(full_name)
+    if (
+        record is None
+        or record.status not in UNFINISHED
+        or settings.run_id not in {None, record.run_id}
+    ):
         raise ParameterError(
             f"The ledger has no unfinished run on {display_name(name)}. Plan and run without "
             "--resume."
@@ -123,49 +116,41 @@ def resume(
 
         with contextlib.suppress(IcekitError):
             remove_stale_clones(lake, stale_clones(lake, name))
-    from icekit.maintain.run.checkpointed import CheckpointedRun
+    from icekit.maintain.run.journal import resumed_journal
+    from icekit.maintain.run.run_plan import PlanRun
 
-    checkpointed = CheckpointedRun(lake, limits or Limits(), stop or Stop(), progress, plan, book)
-    return checkpointed.resume(record)
+    plan_run = PlanRun(lake, plan, settings, resumed_journal(ledger, record))
+    settings.say(
+        f"resuming run {record.run_id} on {full_name}, which began "
+        f"{span(max(now_ms() - record.started_ms, 0))} ago"
+    )
+    return plan_run.run()
 
 
 def convert_equality_deletes(
     lake: Lake,
     table: Identifier | str,
     where: str | None = None,
+    settings: RunSettings | None = None,
     *,
     branch: str | None = None,
     batch_bytes: int | str | None = None,
     execute: bool = False,
-    ledger: Ledger | str | None = None,
-    limits: Limits | None = None,
-    stop: Stop | None = None,
-    progress: Callable[[str], None] = print,
-    run_id: str | None = None,
 ) -> Outcome:
     """Replace a table's equality deletes with position deletes (deletion vectors from format
-    version 3 on).
+    version 3 on); a dry run unless ``execute`` is true.
 
-    The other options are those of :func:`run`; without ``execute`` it is a dry run. Each batch is
-    one commit (or several, where a partition is too large for the disk), recorded, retried after a
-    conflict, resumed after a kill and proved, as in :func:`run`; no row changes. ``where``,
-    ``branch`` and ``batch_bytes`` are as in
+    Each batch is one commit (or several, where a partition is too large for the disk), recorded,
+    retried after a conflict, resumed after a kill and proved, as in :func:`run`; no row changes.
+    ``where``, ``branch`` and ``batch_bytes`` are as in
     :func:`~icekit.maintain.planning.conversion.plan_conversion`.
     """
     from icekit.maintain.planning.conversion import plan_conversion
 
+    settings = settings or RunSettings()
     plan = plan_conversion(
-        lake, table, where=where, branch=branch, batch_bytes=batch_bytes, ledger=ledger
+        lake, table, where=where, branch=branch, batch_bytes=batch_bytes, ledger=settings.ledger
     )
     if execute and plan.actions:
-        progress(f"{plan.text()}\n")
-    return run(
-        lake,
-        plan,
-        execute=execute,
-        ledger=ledger,
-        limits=limits,
-        stop=stop,
-        progress=progress,
-        run_id=run_id,
-    )
+        settings.say(f"{plan.text()}\n")
+    return run(lake, plan, settings, execute=execute)

@@ -33,6 +33,7 @@ from icekit.maintain.record.claims import RunRecord
 from icekit.maintain.record.ledger import open_ledger
 from icekit.maintain.record.results import Actual
 from icekit.maintain.run.blocked import clearing, holding, plan_of
+from icekit.maintain.run.options import RunSettings
 from icekit.maintain.run.trial import try_plan
 from icekit.maintain.run.verbs import interrupted, new_run_id, resume, run
 from icekit.report.facts_cache import FactsCache
@@ -299,19 +300,13 @@ class _Pass:
         """Resume a run, or plan a command and run the plan, until the time of the pass is over."""
         name = parse_identifier(table.table)
         rule = self.rules[table.rule]
-        run_arguments: dict[str, Any] = {
-            "ledger": self.ledger,
-            "limits": rule.options_by_command[command].limits,
-            "stop": stop,
-            "progress": self.say,
-        }
+        limits = rule.options_by_command[command].limits
         if record is not None:
             if self.dry_run:
                 summary = f"run {record.run_id} is unfinished; a pass resumes it"
                 return Step(command, Status.PLANNED, summary)
-            outcome = resume(
-                self.lake, name, command=command, run_id=record.run_id, **run_arguments
-            )
+            settings = RunSettings(self.ledger, limits, stop, self.say, record.run_id)
+            outcome = resume(self.lake, name, settings, command=command)
         else:
             plan = self._plan(table, command)
             if plan is None or not (plan.actions or plan.refused):
@@ -335,7 +330,8 @@ class _Pass:
                 facts, _ = self._observed(table)
                 plan = try_plan(self.lake, facts, plan, stop=stop, progress=lambda _: None)
             run_id = run_id_prefix(rule, command) + new_run_id()
-            outcome = run(self.lake, plan, execute=True, run_id=run_id, **run_arguments)
+            settings = RunSettings(self.ledger, limits, stop, self.say, run_id)
+            outcome = run(self.lake, plan, settings, execute=True)
         self.facts_cache.forget(name)
         self._spend(outcome.actual)
         step = executed_step(command, outcome)

@@ -11,7 +11,6 @@ import icekit
 from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.run.options import Limits, Retry
-from icekit.maintain.run.verbs import run
 
 MEBIBYTE = 1 << 20
 
@@ -25,7 +24,7 @@ def main(disk: str, *table: str) -> None:
     policy = CompactionPolicy(strategy="zorder", columns=("id",), leave_alone="0 minutes")
     plan = plan_table(lake, lake.observe(table), None, policy)
     limits = Limits(Retry(attempts=3, first_wait=0.01, longest_wait=0.02))
-    outcome = run(lake, plan, execute=True, limits=limits, progress=lambda _: None)
+    outcome = lake.run(plan, execute=True, limits=limits, progress=lambda _: None)
     (action,) = outcome.actions
     print(json.dumps([outcome.exit_status, action.attempts, action.error_class, action.error]))
 

@@ -13,9 +13,8 @@ import pytest
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
 from icekit.maintain.plan import Plan
-from icekit.maintain.run import attempt
-from icekit.maintain.run.execute import execute
 from icekit.maintain.run.options import Limits, Retry
+from icekit.maintain.run.run_plan import PlanRun
 from tests.answers import MADE, NOT_MADE, answer_commits
 from tests.damage import on_disk
 from tests.deletes.tables import Table as Deleted
@@ -147,7 +146,7 @@ def test_a_commit_whose_manifests_are_gone_is_not_proved_and_the_way_back_is_pri
     """
     before, plan = sick.rows(), sick.plan()
     lines: list[str] = []
-    rewrite = execute
+    rewrite = PlanRun._execute
 
     def and_remove(*arguments: Any, **options: Any) -> Any:
         known = set(sick.location.rglob("*.avro"))
@@ -156,12 +155,13 @@ def test_a_commit_whose_manifests_are_gone_is_not_proved_and_the_way_back_is_pri
             path.unlink()
         raise RuntimeError("the answer was an error")
 
-    monkeypatch.setattr(attempt, "execute", and_remove)
+    monkeypatch.setattr(PlanRun, "_execute", and_remove)
     outcome = sick.run(plan, limits=SOON, progress=lines.append)
 
     (action,) = outcome.actions
     said = "\n".join(lines)
     assert (outcome.status, outcome.exit_status, action.attempts) == ("disproved", 1, 1)
+    assert outcome.proof is not None
     assert outcome.proof.ok is False
     assert "no row changed" not in said
     (snapshot_id,) = action.snapshot_ids

@@ -11,9 +11,9 @@ from icekit.engine.planner import PlannedRewrite
 from icekit.health.diagnose import diagnose
 from icekit.maintain.planning.conversion import plan_conversion
 from icekit.maintain.prediction import Prediction
-from icekit.maintain.run import attempt
 from icekit.maintain.run.options import Limits, Retry
 from icekit.maintain.run.rewrite import RewriteResult
+from icekit.maintain.run.run_plan import PlanRun
 from tests.deletes.tables import of_every_file
 from tests.maintain.tables import Named, Table, is_proved
 from tests.maintain.test_execute import raised
@@ -175,7 +175,7 @@ def test_what_fails_while_nobody_else_writes_is_tried_again_until_iceberg_refuse
             raise raised("An error occurred while calling o99.execute", *fails)
         return RewriteResult(PlannedRewrite(1, 6, 6000, 1))
 
-    monkeypatch.setattr(attempt, "execute", execute)
+    monkeypatch.setattr(PlanRun, "_execute", execute)
     limits = Limits(retry=Retry(attempts=3, first_wait=0))
     outcome = table.run(table.plan(), limits=limits)
 

@@ -10,10 +10,10 @@ import pytest
 
 from icekit.common.errors import ParameterError, TableClaimed
 from icekit.maintain.plan import Plan
-from icekit.maintain.run import attempt
-from icekit.maintain.run.execute import execute
+from icekit.maintain.run import failures
 from icekit.maintain.run.options import Limits, Retry
 from icekit.maintain.run.outcome import Outcome
+from icekit.maintain.run.run_plan import PlanRun
 from icekit.rows.deletes import dangling
 from icekit.rows.proof.proof import CHECKED, SCANNED
 from tests.elsewhere import elsewhere
@@ -138,13 +138,13 @@ def test_a_bad_partition_does_not_stop_the_others_and_a_resume_does_only_what_is
 def test_a_run_whose_commit_cannot_be_read_stops_and_is_proved_when_it_is_resumed(
     sick: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, plan, rewritten = sick.rows(), sick.plan(), execute
+    before, plan, rewritten = sick.rows(), sick.plan(), PlanRun._execute
 
     def and_then_unread(*given: Any, **options: Any) -> Any:
-        monkeypatch.setattr(attempt, "head", lambda *_: 1 // 0)
+        monkeypatch.setattr(failures, "head", lambda *_: 1 // 0)
         return rewritten(*given, **options)
 
-    monkeypatch.setattr(attempt, "execute", and_then_unread)
+    monkeypatch.setattr(PlanRun, "_execute", and_then_unread)
     assert sick.run(plan).status == "stopped"
 
     monkeypatch.undo()
@@ -198,6 +198,7 @@ def test_position_deletes_are_applied_and_every_commit_is_tagged_also_the_one_th
     plan, outcome = cured(sick)
 
     # The commit that only drops deletes was proved after it.
+    assert outcome.proof is not None
     assert outcome.proof.mode == f"{CHECKED}, {SCANNED}"
     assert f"commits, {CHECKED}, {SCANNED}; " in repr(outcome.proof)
     assert outcome.actual.delete_files_removed == plan.prediction.delete_files_removed > 0
