@@ -163,7 +163,7 @@ class CheckedRewrite:
                 int(options.get("max-concurrent-file-group-rewrites", "5")),
                 self.session.cluster.cores,
             )
-            works = self._works(bundles_of(self.session, groups, keys, at_once))
+            works = self._works(bundled(self.session, groups, keys, at_once))
             commits = min(most_commits, len(works)) if is_partial and not gets_ids else 1
             failed = self._rewritten(works, at_once, commits, is_partial=is_partial)
         return RewriteResult(
@@ -175,7 +175,7 @@ class CheckedRewrite:
 
     def _works(self, bundles: Sequence[Bundle]) -> list[tuple[Bundle, Work]]:
         """The work of each bundle; some files of a few of their groups are read twice."""
-        works = [(bundle, bundle.work_of(self.session)) for bundle in bundles]
+        works = [(bundle, bundle.work(self.session)) for bundle in bundles]
         if not self.session.check:
             return works
         members: list[tuple[Group, Any]] = []
@@ -322,7 +322,7 @@ class CheckedRewrite:
             raise self._misread(misread.values(), refusals[0])
         if self.session.check and field_ids:
             self._check_reader(groups)
-        most_deletes = most_delete_records(self.session.cluster.executor)
+        most_deletes = most_records(self.session.cluster.executor)
         fits = all(int(java.applied(group.fileScanTasks(), most_deletes)) >= 0 for group in groups)
         # A conversion is refused where a column of a spec was dropped.
         if fits or self.dropped_specs:
@@ -341,7 +341,7 @@ class CheckedRewrite:
         tasks: Any = self.session.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
         for group in groups:
             tasks.addAll(self.session.staging.java.underEqualityDeletes(group.fileScanTasks()))
-        rows_shown = shown_counts(self.session.staging, tasks) if int(tasks.size()) else None
+        rows_shown = shown(self.session.staging, tasks) if int(tasks.size()) else None
         if rows_shown is not None and rows_shown[0] != rows_shown[1]:
             raise ReadersDisagree(disagreement_text(int(tasks.size()), *rows_shown))
 
@@ -385,7 +385,7 @@ class CheckedRewrite:
         result: list[Key] = []
         for ids, files in deletes_by_key.items():
             try:
-                keys = delete_keys(self.session.metadata, ids)
+                keys = keys_of(self.session.metadata, ids)
             except ConversionRefused as refused:
                 raise NotHere(str(refused)) from refused
             result.append(

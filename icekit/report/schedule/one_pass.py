@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import RunDisproved, Status, TableClaimed, TableNotFound, trace, why
