@@ -212,7 +212,7 @@ def _plan_and_run(
     from icekit.api import connect
     from icekit.engine.interrupting import Stop, sigterm_as_interrupt, stop_on_request
     from icekit.engine.lake import close_at_end
-    from icekit.maintain.run.blocked import clear
+    from icekit.maintain.run.blocked import clear_blocking_runs
     from icekit.maintain.run.options import RunSettings, read_options
     from icekit.maintain.run.verbs import resume, run
 
@@ -229,7 +229,7 @@ def _plan_and_run(
     with sigterm_as_interrupt() as termination, stop_on_request(stop_request.set):
         try:
             if options.clear is not None:
-                clear(lake, options.table, options.clear, ledger=options.ledger)
+                clear_blocking_runs(lake, options.table, options.clear, ledger=options.ledger)
                 say(
                     f"{options.table} is cleared: runs are allowed again. Plan again; run "
                     f"{options.clear} cannot be resumed."

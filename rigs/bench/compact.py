@@ -18,7 +18,7 @@ from icekit.health.facts.head import commits_since, head
 from icekit.learn.lab import unpack_lab
 from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.record.ledger import Ledger
-from icekit.maintain.record.results import Actual, actual
+from icekit.maintain.record.results import Actual, actual_of
 from icekit.rows.proof.fingerprint import fingerprint, row_hash
 from rigs.bench.measure import Others, Timing, in_turns, show, verdict
 from rigs.bench.tables import LAKE

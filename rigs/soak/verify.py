@@ -15,7 +15,7 @@ from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.record.ledger import Ledger
 from icekit.maintain.record.results import RUN_TAG
 from icekit.maintain.run.outcome import Outcome
-from icekit.maintain.run.smaller_actions import partitions_left
+from icekit.maintain.run.smaller_actions import remaining_partitions
 from icekit.maintain.run.verbs import UNFINISHED
 from icekit.rows.proof.fingerprint import Fingerprint, fingerprint
 from rigs.soak.table import folder
@@ -142,7 +142,9 @@ def check(
     for action in outcome.plan.actions if begun else ():
         # Deletes as new as the snapshot that it began from still apply to what it wrote, so the
         # planner may select that.
-        if left := partitions_left(lake.spark, action, begun["sequence-number"] if begun else 0):
+        if left := remaining_partitions(
+            lake.spark, action, begun["sequence-number"] if begun else 0
+        ):
             wrong.append(f"action {action.action_id} has not rewritten {left}")
     if lost := there - files_on_disk(lake, table):
         wrong.append(f"files were deleted: {sorted(lost)[:3]}")

@@ -21,7 +21,7 @@ from icekit.maintain.plan import Plan
 from icekit.maintain.record.claims import LEASE, ActionRecord
 from icekit.maintain.record.ledger import Ledger, default_ledger_path, open_ledger
 from icekit.maintain.record.results import Actual
-from icekit.maintain.run.blocked import kept, plan_of
+from icekit.maintain.run.blocked import plan_of, stored_plan
 from tests.maintain.records import ACTION, RUN, TABLE, Clock, claimed_by, other_process, said
 
 
@@ -242,8 +242,8 @@ def test_a_device_is_no_ledger_though_it_reads_as_an_empty_file() -> None:
 def test_a_plan_that_only_resembles_a_secret_is_kept_whole(text: str) -> None:
     plan = Plan("lake", ("web", "cookie"), "uuid", 1, None, (), notes=(text,))
 
-    assert kept(plan)["notes"] == [text]
-    assert plan_of(replace(RUN, plan=kept(plan))) == plan
+    assert stored_plan(plan)["notes"] == [text]
+    assert plan_of(replace(RUN, plan=stored_plan(plan))) == plan
 
 
 @pytest.mark.parametrize("path", [".", "file/ledger.db"])

@@ -13,7 +13,7 @@ from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
 from icekit.maintain.run import guard, run_plan
 from icekit.maintain.run import maintenance_proof as maintenance
-from icekit.maintain.run.blocked import holding
+from icekit.maintain.run.blocked import find_blocking_runs
 from icekit.maintain.run.options import Limits, Retry
 from icekit.maintain.run.outcome import Outcome
 from icekit.maintain.run.run_plan import PlanRun
@@ -85,7 +85,7 @@ def maintained(table: Table, procedure: str = "expire_snapshots") -> Outcome:
 
 def is_fine(table: Table, outcome: Outcome) -> None:
     is_proved(outcome)
-    assert holding(table.lake, table.name, table.ledger()) == ()
+    assert find_blocking_runs(table.lake, table.name, table.ledger()) == ()
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -124,7 +124,7 @@ def test_what_a_call_removed_is_not_known_if_it_committed_and_then_failed(
         outcome.proof
     )
     # It blocks the passes of a policy until a person has looked, and no run that a person starts.
-    assert len(holding(old.lake, old.name, old.ledger())) == 1
+    assert len(find_blocking_runs(old.lake, old.name, old.ledger())) == 1
     assert old.ledger().disproved_runs() == ()
 
 
@@ -163,7 +163,7 @@ def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
     old: Table, around: Around
 ) -> None:
     there = with_short_branch(old)
-    around(guard.ExpiryGuard, "ready", lambda: limit_age(old, 1), after=True)
+    around(guard.ExpiryGuard, "action_to_run", lambda: limit_age(old, 1), after=True)
 
     outcome = maintained(old)
 
@@ -179,7 +179,7 @@ def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
 def test_an_expiry_that_comes_before_ours_leaves_it_nothing_to_do(
     old: Table, around: Around
 ) -> None:
-    around(guard.ExpiryGuard, "_check_unused", lambda: drop_tag(old), after=True)
+    around(guard.ExpiryGuard, "_check_unused_by_others", lambda: drop_tag(old), after=True)
 
     outcome = maintained(old)
 
@@ -294,7 +294,7 @@ def test_a_commit_that_expires_before_its_action_ends_blocks_nothing_and_is_know
     outcome = sick.run(sick.plan(), limits=Limits(retry=Retry(first_wait=0)))
 
     assert outcome.status == "done"
-    assert holding(sick.lake, sick.name, sick.ledger()) == ()
+    assert find_blocking_runs(sick.lake, sick.name, sick.ledger()) == ()
     assert len(sick.snapshots()) == 1
     assert len(sick.rows()) == len(before) + 1
     assert repr(outcome.proof).count("20 rows of the new files read back") == 2 * is_seen

@@ -11,7 +11,13 @@ from icekit.common.saving import as_data
 from icekit.maintain.action import CONVERT
 from icekit.maintain.prediction import EQUALITY_DELETE, Prediction
 from icekit.maintain.record.results import Actual
-from icekit.maintain.run.outcome import ActionOutcome, Outcome, compared, document, recorded_outcome
+from icekit.maintain.run.outcome import (
+    ActionOutcome,
+    Outcome,
+    comparison_grid,
+    document,
+    recorded_outcome,
+)
 from icekit.report.schedule.result import executed_step
 from icekit.rows.proof.fingerprint import Fingerprint
 from icekit.rows.proof.proof import CHECKED, Check, CommitProof, Proof
@@ -80,7 +86,7 @@ def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run()
 
     assert rewritten.change == rewritten.action.prediction.change_text == "90 files → 1 file"
     assert became.actual == ran.actual
-    (row,) = compared(became).rows
+    (row,) = comparison_grid(became).rows
     assert row[2:5] == (
         "4 equality delete files → 6 position delete files (predicted 9)",
         "500 B → 40 B",

@@ -174,7 +174,7 @@ def test_only_the_checked_list_is_removed(neglected: Table, lose: Make) -> None:
     (action,) = planned(neglected, "remove_orphan_files").actions
     progress = ActionProgress(action, None, 0)
     guard = OrphanGuard(neglected.lake, RunSettings(say=lambda _: None), progress)
-    ready = guard.ready()
+    ready = guard.action_to_run()
     later = lose(neglected, "later.parquet")
 
     assert ready is not None

@@ -16,7 +16,7 @@ from icekit.maintain.action import Action
 from icekit.maintain.plan import Explained, Plan, Skipped, SkipReason, prediction_sentence
 from icekit.maintain.prediction import Certainty, Prediction
 from icekit.maintain.record.results import Actual
-from icekit.maintain.run.outcome import ActionOutcome, Outcome, compared, document
+from icekit.maintain.run.outcome import ActionOutcome, Outcome, comparison_grid, document
 from icekit.rows.proof.fingerprint import Fingerprint
 from icekit.rows.proof.proof import CommitProof, Proof
 from tests.factories import MIB, partition
@@ -62,7 +62,7 @@ def test_a_part_of_a_split_action_has_no_prediction_of_its_own() -> None:
         ActionOutcome(action(), Status.SPLIT),
         ActionOutcome(action("a1.1"), Status.DONE, 1, Actual(5, 5, 1, 4, 0, 1)),
     )
-    rows = compared(Outcome(plan(action()), "r", parts)).rows
+    rows = comparison_grid(Outcome(plan(action()), "r", parts)).rows
 
     assert rows[1][2] == "5 files → 1 file"
 

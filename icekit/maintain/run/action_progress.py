@@ -15,9 +15,9 @@ from icekit.health.facts.head import Head, head
 from icekit.iceberg.filter_opens import FilterOpens
 from icekit.iceberg.metadata import Json, snapshots_by_id
 from icekit.maintain.action import Action
-from icekit.maintain.planning.file_order import actual_opens
+from icekit.maintain.planning.file_order import actual_filter_opens
 from icekit.maintain.record.claims import ActionRecord, RunRecord, now_ms
-from icekit.maintain.record.results import Actual, actual, in_history, own_commits
+from icekit.maintain.record.results import Actual, actual_of, in_history, run_commits
 from icekit.maintain.run.outcome import ActionOutcome
 from icekit.maintain.run.rewrite import RewriteResult
 
@@ -44,39 +44,43 @@ class ActionProgress:
     actual: Actual = field(default_factory=Actual)
     result: RewriteResult = field(default_factory=RewriteResult)
     #: Whether ``result`` covers every attempt that may have changed the table.
-    is_counted: bool = True
+    is_result_complete: bool = True
     #: The commits of attempts that failed, or were killed: their files may be gone.
-    doubtful: set[int] = field(default_factory=set)
+    doubtful_ids: set[int] = field(default_factory=set)
     #: Java's classes of the last failure.
-    last_failure: tuple[str, ...] = ()
+    last_failure_classes: tuple[str, ...] = ()
     started_ms: int = field(default_factory=now_ms)
 
     def resume(
-        self, record: ActionRecord, now: Head, run_id: str, recorded_ids: Collection[str]
+        self, record: ActionRecord, now: Head, run_id: str, recorded_action_ids: Collection[str]
     ) -> None:
         """Go on from what an earlier process did: it is in the table's history, and in its record.
-        ``recorded_ids`` are the ids of all actions on record, also of the smaller ones that an
+        ``recorded_action_ids`` are the ids of all actions on record, also of the smaller ones that an
         action was split into.
         """
         if record.starting_snapshot_id is None:
             return
         # The earlier process began earlier: its commits are in the lineage.
         self.starting_snapshot_id = record.starting_snapshot_id
-        snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in now.lineage()}
-        starting_snapshot = snapshots.get(record.starting_snapshot_id) or {}
+        lineage_snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in now.lineage()}
+        starting_snapshot = lineage_snapshots.get(record.starting_snapshot_id) or {}
         self.starting_sequence_number = int(
             starting_snapshot.get("sequence-number") or self.starting_sequence_number
         )
         self.attempts = record.attempts
-        self.is_counted = not record.attempts
+        self.is_result_complete = not record.attempts
         self.commits = {int(commit["snapshot-id"]): commit for commit in record.commits}
-        prefix = f"{self.action.action_id}."
-        own_ids = [action_id for action_id in recorded_ids if f"{action_id}.".startswith(prefix)]
-        self.note(now, run_id, own_ids)
-        self.doubtful = set(self.commits)
+        part_prefix = f"{self.action.action_id}."
+        own_action_ids = [
+            action_id
+            for action_id in recorded_action_ids
+            if f"{action_id}.".startswith(part_prefix)
+        ]
+        self.note_commits(now, run_id, own_action_ids)
+        self.doubtful_ids = set(self.commits)
 
     @contextlib.contextmanager
-    def timed(self) -> Iterator[None]:
+    def count_time(self) -> Iterator[None]:
         """Add the time of a block to that of the action."""
         start_time = time.monotonic()
         try:
@@ -84,25 +88,25 @@ class ActionProgress:
         finally:
             self.seconds += time.monotonic() - start_time
 
-    def note(self, now: Head, run_id: str, action_ids: Collection[str]) -> bool:
+    def note_commits(self, now: Head, run_id: str, action_ids: Collection[str]) -> bool:
         """Add the commits of the action, or of its parts, as the table has them now; those that
         another job has let expire since stay. Says whether the table has any.
         """
-        commits = own_commits(now, run_id, action_ids, among=self.commits)
-        snapshots = snapshots_by_id(now.metadata)
+        own_snapshots = run_commits(now, run_id, action_ids, snapshot_ids=self.commits)
+        current_snapshots = snapshots_by_id(now.metadata)
         expired_commits = {
             snapshot_id: commit
             for snapshot_id, commit in self.commits.items()
-            if snapshot_id not in snapshots
+            if snapshot_id not in current_snapshots
         }
         self.commits = {
             **expired_commits,
-            **{int(commit["snapshot-id"]): commit for commit in commits},
+            **{int(commit["snapshot-id"]): commit for commit in own_snapshots},
         }
-        self.actual = actual(self.commits.values(), self.action.prediction.unit)
-        return bool(commits)
+        self.actual = actual_of(self.commits.values(), self.action.prediction.unit)
+        return bool(own_snapshots)
 
-    def record(self, run: RunRecord, status: Status, error: str | None = None) -> ActionRecord:
+    def as_record(self, run: RunRecord, status: Status, error: str | None = None) -> ActionRecord:
         """The action as the ledger stores it, at work or at its end."""
         is_over = status is not Status.RUNNING
         return ActionRecord(
@@ -114,7 +118,7 @@ class ActionProgress:
             status=status,
             attempts=self.attempts,
             predicted=self.action.prediction,
-            actual=self.actual if is_over and self.actual.any else None,
+            actual=self.actual if is_over and self.actual.has_changes else None,
             seconds=round(self.seconds, 3) if is_over and not self.is_resumed else None,
             snapshot_ids=tuple(self.commits),
             started_ms=self.started_ms,
@@ -126,7 +130,7 @@ class ActionProgress:
             ),
         )
 
-    def outcome(
+    def as_outcome(
         self, lake: Lake, status: Status, error: str | None, error_class: str | None
     ) -> ActionOutcome:
         """The outcome of the action, before its proof."""
@@ -148,9 +152,9 @@ class ActionProgress:
         """
         # What the action did does not depend on it.
         with contextlib.suppress(Exception):
-            read = lake.tables.source(self.action.table).read
+            read_file = lake.tables.source(self.action.table).read
             metadata = head(lake, self.action.table).metadata
-            return actual_opens(read, metadata, self.action, self.commits.values())
+            return actual_filter_opens(read_file, metadata, self.action, self.commits.values())
         return ()
 
 

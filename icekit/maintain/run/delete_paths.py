@@ -17,37 +17,43 @@ if TYPE_CHECKING:
     from icekit.maintain.action import Action
 
 
-def check_paths(spark: SparkSession, action: Action) -> RewriteGroups | None:
+def check_applied_delete_paths(spark: SparkSession, action: Action) -> RewriteGroups | None:
     """Check the paths in the position deletes that Iceberg's own action would apply, and return the
     groups of data files that it takes; None without a snapshot.
 
     Raises :class:`~icekit.common.errors.DeletesUnmatched` if they are of no data file, but should
     be.
     """
-    deletes = _deletes_of(spark, action, load_latest_table(spark, action.sql_name))
+    position_deletes = _position_deletes_of(
+        spark, action, load_latest_table(spark, action.sql_name)
+    )
     groups = engine_groups(spark, action)
-    if deletes is None or groups is None:
+    if position_deletes is None or groups is None:
         return None
-    tasks = _tasks(spark, groups.groups)
-    deletes.check_listed(tasks)
-    deletes.check_paths(deletes.java.files(tasks), tasks)
+    scan_tasks = _scan_tasks(spark, groups.groups)
+    position_deletes.check_listed(scan_tasks)
+    position_deletes.check_paths(position_deletes.java.files(scan_tasks), scan_tasks)
     return groups
 
 
-def check_paths_of_deletes(spark: SparkSession, action: Action) -> None:
+def check_rewritten_delete_paths(spark: SparkSession, action: Action) -> None:
     """Check the paths in the position deletes that Iceberg's own action would rewrite, as
-    :func:`check_paths` does.
+    :func:`check_applied_delete_paths` does.
     """
     table = load_latest_table(spark, action.sql_name)
-    deletes = _deletes_of(spark, action, table)
-    if deletes is None:
+    position_deletes = _position_deletes_of(spark, action, table)
+    if position_deletes is None:
         return
     with explain_errors(action.sql_name):
-        plan = deletes_plan(spark, action.sql_name, table, action.options, where=action.where)
-    deletes.check_paths(deletes.java.files(_tasks(spark, plan.groups())), None)
+        rewrite_plan = deletes_plan(
+            spark, action.sql_name, table, action.options, where=action.where
+        )
+    position_deletes.check_paths(
+        position_deletes.java.files(_scan_tasks(spark, rewrite_plan.groups())), None
+    )
 
 
-def _deletes_of(spark: SparkSession, action: Action, table: Any) -> PositionDeletes | None:
+def _position_deletes_of(spark: SparkSession, action: Action, table: Any) -> PositionDeletes | None:
     """The position deletes of an action's branch of a table, an object of Iceberg's API; None
     without a snapshot.
     """
@@ -57,9 +63,9 @@ def _deletes_of(spark: SparkSession, action: Action, table: Any) -> PositionDele
     return PositionDeletes(Staging(spark, table), int(snapshot.snapshotId()))
 
 
-def _tasks(spark: SparkSession, groups: Any) -> Any:
+def _scan_tasks(spark: SparkSession, file_groups: Any) -> Any:
     """The scan tasks of all groups, in a Java list."""
-    tasks = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
-    for group in elements(groups):
-        tasks.addAll(group.fileScanTasks())
-    return tasks
+    scan_tasks = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+    for group in elements(file_groups):
+        scan_tasks.addAll(group.fileScanTasks())
+    return scan_tasks

@@ -27,9 +27,11 @@ from icekit.engine.interrupting import (
 from icekit.engine.planner import NOTHING_PLANNED, filter_expression
 from icekit.maintain.action import CONVERT, DANGLING, Action
 from icekit.maintain.record.results import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
-from icekit.maintain.run.delete_paths import check_paths, check_paths_of_deletes
-from icekit.maintain.run.rewrite import CheckedRewrite, RewriteResult, ordered, spark_actions
-from icekit.rows.deletes.conversion_inputs import remaining_deletes
+from icekit.maintain.run.delete_paths import (
+    check_applied_delete_paths,
+    check_rewritten_delete_paths,
+)
+from icekit.maintain.run.rewrite import CheckedRewrite, RewriteResult, spark_actions, with_row_order
 from icekit.rows.deletes.convert import convert
 from icekit.rows.deletes.dangling import drop_dangling
 from icekit.rows.deletes.listing import Scope, read_of
@@ -75,7 +77,7 @@ class Execution:
         self._start_time = time.monotonic()
         self._worker.start()
 
-    def seconds(self) -> Iterator[float]:
+    def elapsed_seconds(self) -> Iterator[float]:
         """The seconds so far, from time to time until the action has ended; the last after its last
         commit.
         """
@@ -103,7 +105,7 @@ class Execution:
         """
         if self._stop.is_set:
             raise Stopped
-        (end,) = self._ends
+        end = self._ends[0]
         if isinstance(end, BaseException):
             raise end
         return end
@@ -149,7 +151,7 @@ def execute(
 ) -> RewriteResult:
     """Execute an action to its end, as :func:`executing` does, and return its result."""
     with executing(spark, action, tags, stop=stop, check=check) as execution:
-        for _ in execution.seconds():
+        for _ in execution.elapsed_seconds():
             pass
     return execution.result()
 
@@ -157,65 +159,67 @@ def execute(
 def _run_procedure(
     spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool
 ) -> RewriteResult:
-    name = action.sql_name
+    table_name = action.sql_name
     # Iceberg sets this property on whichever session is active when its source is first used, which
     # may be one that a rewrite has cloned for itself: then every group of every later rewrite
     # fails.
     if spark.conf.get(_REWRITE_CATALOG, None) is None:
         spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
-    actions = spark_actions(spark)
-    loaded = load_latest_table(spark, name)
-    table = guarded_table(spark, loaded)
-    answer = RewriteResult()
+    iceberg_actions = spark_actions(spark)
+    latest_table = load_latest_table(spark, table_name)
+    checked_table = guarded_table(spark, latest_table)
+    rewrite_result = RewriteResult()
     if action.procedure == "rewrite_data_files":
-        answer = _rewrite_data(spark, action, table, tags, stop=stop, check=check)
+        rewrite_result = _rewrite_data(spark, action, checked_table, tags, stop=stop, check=check)
         if action.options.get(DANGLING) == "true":
-            drop_dangling(spark, name, tags, branch=action.branch, stop=stop)
+            drop_dangling(spark, table_name, tags, branch=action.branch, stop=stop)
     elif action.rewrites_position_deletes:
-        check_paths_of_deletes(spark, action)
-        positions = None
+        check_rewritten_delete_paths(spark, action)
+        position_deletes = None
         if check:
-            positions = PositionDeletes.of_table(spark, table)
+            position_deletes = PositionDeletes.of_table(spark, checked_table)
             tags = {**tags, COMPARED_POSITIONS_TAG: "true"}
-        in_java = positions and positions.java
-        deletes = actions.rewritePositionDeletes(
-            guarded_table(spark, loaded, position_deletes=in_java)
+        java_position_deletes = position_deletes and position_deletes.java
+        delete_rewrite = iceberg_actions.rewritePositionDeletes(
+            guarded_table(spark, latest_table, position_deletes=java_position_deletes)
         )
-        with changed_rows_as_disagreement(positions):
-            _set_up(spark, action, deletes, action.options, tags).execute()
+        with other_rows_explained(position_deletes):
+            _configured_action(spark, action, delete_rewrite, action.options, tags).execute()
     elif action.procedure == "rewrite_manifests":
-        manifests = actions.rewriteManifests(table)
+        manifest_rewrite = iceberg_actions.rewriteManifests(checked_table)
         if "spec_id" in action.arguments:
-            manifests = manifests.specId(action.integer_argument("spec_id", 0))
+            manifest_rewrite = manifest_rewrite.specId(action.integer_argument("spec_id", 0))
         if isinstance(sort_columns := action.arguments.get("sort_by"), tuple):
             # After the spec: the names are looked up in its fields.
-            manifests = manifests.sortBy(list(sort_columns))
-        _set_up(spark, action, manifests, {}, tags).execute()
+            manifest_rewrite = manifest_rewrite.sortBy(list(sort_columns))
+        _configured_action(spark, action, manifest_rewrite, {}, tags).execute()
     elif action.procedure == CONVERT:
         _convert(spark, action, tags, stop=stop, check=check)
     elif action.procedure == "expire_snapshots":
         # Compares the metadata before its commit with that after it.
-        result = _expiry(actions.expireSnapshots(table.live()), action).execute()
-        return RewriteResult(manifest_lists=int(result.deletedManifestListsCount()))
+        expiry_result = _configured_expiry(
+            iceberg_actions.expireSnapshots(checked_table.live()), action
+        ).execute()
+        return RewriteResult(deleted_manifest_lists=int(expiry_result.deletedManifestListsCount()))
     else:
         spark.sql(action.sql)
-        return answer
-    spark.sql(f"REFRESH TABLE {identifier(*name)}")
-    return answer
+        return rewrite_result
+    spark.sql(f"REFRESH TABLE {identifier(*table_name)}")
+    return rewrite_result
 
 
-def _expiry(expiry: Any, action: Action) -> Any:
+def _configured_expiry(expiry_action: Any, action: Action) -> Any:
     """Iceberg's own expiry, as the procedure of an action sets it up."""
     if action.older_than is not None:
-        expiry = expiry.expireOlderThan(int(action.older_than.timestamp() * 1000))
+        expiry_action = expiry_action.expireOlderThan(int(action.older_than.timestamp() * 1000))
     if "retain_last" in action.arguments:
-        expiry = expiry.retainLast(action.integer_argument("retain_last", 1))
+        expiry_action = expiry_action.retainLast(action.integer_argument("retain_last", 1))
     if isinstance(snapshot_ids := action.arguments.get("snapshot_ids"), tuple):
         for snapshot_id in snapshot_ids:
-            expiry = expiry.expireSnapshotId(int(snapshot_id))
+            expiry_action = expiry_action.expireSnapshotId(int(snapshot_id))
     if action.arguments.get("stream_results"):
-        expiry = expiry.option("stream-results", "true")
-    return expiry
+        expiry_action = expiry_action.option("stream-results", "true")
+    return expiry_action
 
 
 def _convert(
@@ -224,11 +228,11 @@ def _convert(
     """Run a conversion's action, each commit checked, and tagged with the files and bytes read for
     it; see :func:`icekit.rows.deletes.convert.convert`.
     """
-    slices = action.integer_argument("slices", 1)
+    slice_count = action.integer_argument("slices", 1)
 
     def tags_with_read(scopes: Sequence[Scope]) -> Mapping[str, str]:
-        files, size_in_bytes = read_of(scopes, slices)
-        return {**tags, FILES_READ_TAG: str(files), BYTES_READ_TAG: str(size_in_bytes)}
+        file_count, bytes_read = read_of(scopes, slice_count)
+        return {**tags, FILES_READ_TAG: str(file_count), BYTES_READ_TAG: str(bytes_read)}
 
     convert(
         spark,
@@ -236,7 +240,7 @@ def _convert(
         branch=action.branch,
         partitions=action.partitions,
         up_to=action.integer_argument("up_to", _ANY_SEQUENCE_NUMBER),
-        slices=slices,
+        slices=slice_count,
         tags=tags_with_read,
         check=PositionCheck if check else None,
         before_commit=stop.check,
@@ -255,19 +259,19 @@ def _rewrite_data(
     """Rewrite data files: here if that is possible, so that the result is proved before it is
     committed; else by Iceberg's own action.
     """
-    why = ""
+    checked_rewrite_refusal = ""
     try:
         return CheckedRewrite(spark, action, table, tags, stop=stop, check=check).run()
     except NotHere as refusal:
-        why = str(refusal)
-    groups = check_paths(spark, action)
-    if groups is None or not groups.groups.size():
+        checked_rewrite_refusal = str(refusal)
+    checked_groups = check_applied_delete_paths(spark, action)
+    if checked_groups is None or not checked_groups.groups.size():
         return RewriteResult(NOTHING_PLANNED)
-    planned_rewrite = groups.rollup(keeps_order=not action.order.is_sorting)
-    if groups.left_out_group_count:
+    planned_rewrite = checked_groups.rollup(keeps_order=not action.order.is_sorting)
+    if checked_groups.left_out_group_count:
         raise EngineFailed(
-            f"Only Iceberg's own action can do this rewrite ({why}), and its filter also takes files "
-            "of older partition specs. Move those first: icekit compact --old-specs."
+            f"Only Iceberg's own action can do this rewrite ({checked_rewrite_refusal}), and its filter also "
+            "takes files of older partition specs. Move those first: icekit compact --old-specs."
         )
     # Dangling deletes are dropped in a separate commit, which then carries the tags too. Files that
     # move to another spec get a new sequence number, so that an equality delete of the meantime is
@@ -277,23 +281,27 @@ def _rewrite_data(
     options["use-starting-sequence-number"] = "false"
     # Iceberg shuffles the rows of files that move to another spec anyway, by their new partitions
     # and the table's sort order: without one, by the column that their files were in the order of.
-    column = action.order.files_by
+    file_order_column = action.order.files_by
     is_unordered = not (action.order.is_sorting or bool(table.sortOrder().isSorted()))
-    if column and is_unordered and planned_rewrite.moved:
-        action = replace(action, order=RewriteOrder("sort", ((column,),)))
-    stock = spark_actions(spark).rewriteDataFiles(table)
-    stock = _set_up(spark, action, ordered(spark, stock, table, action), options, tags)
+    if file_order_column and is_unordered and planned_rewrite.moved:
+        action = replace(action, order=RewriteOrder("sort", ((file_order_column,),)))
+    stock_rewrite = spark_actions(spark).rewriteDataFiles(table)
+    stock_rewrite = _configured_action(
+        spark, action, with_row_order(spark, stock_rewrite, table, action), options, tags
+    )
     if action.branch:
-        stock = stock.toBranch(action.branch)
-    result = stock.execute()
+        stock_rewrite = stock_rewrite.toBranch(action.branch)
+    stock_result = stock_rewrite.execute()
     # Without partial progress, it may count the files of a failed group and not the group.
     return RewriteResult(
         planned_rewrite,
-        max(int(result.rewriteFailures().size()), int(result.failedDataFilesCount() > 0)),
+        max(
+            int(stock_result.rewriteFailures().size()), int(stock_result.failedDataFilesCount() > 0)
+        ),
     )
 
 
-def _set_up(
+def _configured_action(
     spark: SparkSession,
     action: Action,
     java_action: Any,
@@ -304,8 +312,8 @@ def _set_up(
     for key, value in options.items():
         java_action = java_action.option(key, value)
     if action.where is not None:
-        expression = filter_expression(spark, action.sql_name, action.where)
-        java_action = java_action.filter(expression)
+        filter_expression_object = filter_expression(spark, action.sql_name, action.where)
+        java_action = java_action.filter(filter_expression_object)
     for key, value in tags.items():
         java_action = java_action.snapshotProperty(key, value)
     return java_action

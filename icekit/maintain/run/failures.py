@@ -23,7 +23,7 @@ from icekit.engine.interrupting import Stopped
 from icekit.engine.lake import Lake
 from icekit.health.facts.head import Head, head
 from icekit.maintain.action import Action
-from icekit.maintain.record.results import actual
+from icekit.maintain.record.results import actual_of
 from icekit.maintain.run.action_progress import ActionProgress
 from icekit.maintain.run.lost_files import lost_files
 from icekit.maintain.run.outside_changes import OutsideChanges, outside_changes
@@ -42,8 +42,8 @@ class TooLarge(Exception):
     """A group failed, or the cluster was too small for the action."""
 
 
-def ended_by(problem: BaseException) -> tuple[Status, str | None]:
-    """How an error ends an action, and what is said of it; ``split``: it was too large, and is to
+def status_and_message(problem: BaseException) -> tuple[Status, str | None]:
+    """How an error ends an action, and the message for it; ``split``: it was too large, and is to
     be run in smaller parts.
     """
     if isinstance(problem, TooLarge):
@@ -78,32 +78,34 @@ def require_success(
     lake: Lake, attempt: Attempt, progress: ActionProgress, say: Callable[[str], None]
 ) -> None:
     """Raise what the failure of an attempt means; the engine's result goes into the progress."""
-    own_commits = {
+    attempt_commits = {
         snapshot_id: commit
         for snapshot_id, commit in progress.commits.items()
         if snapshot_id not in attempt.commits_before
     }
-    outside = outside_changes(attempt.before, attempt.now, progress.commits)
+    changes_by_others = outside_changes(attempt.before, attempt.now, progress.commits)
     result = attempt.end
     if isinstance(result, Exception):
         # Unless it certainly committed nothing, nobody knows how much a failed attempt did.
         if attempt.now.metadata != attempt.before.metadata and not is_refused(result):
-            progress.is_counted = False
-        if own_commits:
-            _require_files(lake, attempt, own_commits.keys(), progress, say)
-        raise _meaning(lake, result, attempt.action, outside, progress, bool(own_commits))
+            progress.is_result_complete = False
+        if attempt_commits:
+            _require_files(lake, attempt, attempt_commits.keys(), progress, say)
+        raise _attempt_error(
+            lake, result, attempt.action, changes_by_others, progress, bool(attempt_commits)
+        )
     progress.result = result
-    if result.slow_because:
-        say(f"  {result.slow_because}")
-    if result.is_idle and not own_commits:
+    if result.slow_reason:
+        say(f"  {result.slow_reason}")
+    if result.is_idle and not attempt_commits:
         progress.attempts -= 1  # there was nothing to do
-    _require_all_replaced(result, actual(own_commits.values()).files_in, outside)
+    _require_all_replaced(result, actual_of(attempt_commits.values()).files_in, changes_by_others)
 
 
 def _require_files(
     lake: Lake,
     attempt: Attempt,
-    own_ids: Collection[int],
+    commit_ids: Collection[int],
     progress: ActionProgress,
     say: Callable[[str], None],
 ) -> None:
@@ -111,64 +113,75 @@ def _require_files(
     raises :class:`~icekit.common.errors.CommitBroken` if some do not.
     """
     action = attempt.action
-    progress.doubtful |= set(own_ids)
-    for lost in lost_files(
-        lake, action.table, attempt.now, action.branch, own_ids, with_data=progress.doubtful
+    progress.doubtful_ids |= set(commit_ids)
+    for commit_with_lost_files in lost_files(
+        lake,
+        action.table,
+        attempt.now,
+        action.branch,
+        commit_ids,
+        data_commit_ids=progress.doubtful_ids,
     ):
-        raise CommitBroken(f"{lost.text} Nothing else may be lost: do this first.")
+        raise CommitBroken(
+            f"{commit_with_lost_files.text} Nothing else may be lost: do this first."
+        )
     say(
-        f"  {count_with_verb(len(own_ids), 'commit', 'is', 'are')} in the table although the attempt "
-        "failed, and no file of them is missing"
+        f"  {count_with_verb(len(commit_ids), 'commit', 'is', 'are')} in the table although the "
+        "attempt failed, and no file of them is missing"
     )
 
 
-def _meaning(
+def _attempt_error(
     lake: Lake,
     failure: Exception,
     action: Action,
-    outside: OutsideChanges,
+    changes_by_others: OutsideChanges,
     progress: ActionProgress,
     has_committed: bool,
 ) -> Exception:
     """What is raised for a failed attempt."""
     if failure_kind(failure) == "full":
-        return DiskFull(full_disk(lake, failure, action))
+        return DiskFull(full_disk_message(lake, failure, action))
     # Another job's expiry came first.
     is_expired = action.procedure == "expire_snapshots" and remaining_expiry(lake, action) != action
-    classes = java_classes(failure)
-    is_repeated = classes == progress.last_failure
-    progress.last_failure = classes
-    return cause_of(
+    java_class_names = java_classes(failure)
+    is_repeated = java_class_names == progress.last_failure_classes
+    progress.last_failure_classes = java_class_names
+    return error_for_failure(
         failure,
-        outside,
+        changes_by_others,
         is_repeated=is_repeated,
         has_committed=has_committed,
         is_expired=is_expired,
     )
 
 
-def _require_all_replaced(result: RewriteResult, replaced: int, outside: OutsideChanges) -> None:
+def _require_all_replaced(
+    result: RewriteResult, replaced_count: int, changes_by_others: OutsideChanges
+) -> None:
     """Raise unless all data files of the plan were replaced: with partial progress an engine only
     logs what failed.
     """
-    planned_rewrite = result.planned
-    missing = planned_rewrite.files_in - replaced if planned_rewrite else 0
-    if planned_rewrite is None or missing <= 0:
+    planned_rewrite = result.planned_rewrite
+    missing_count = planned_rewrite.files_in - replaced_count if planned_rewrite else 0
+    if planned_rewrite is None or missing_count <= 0:
         return
     if result.failed_groups:
-        failed = f"{count(result.failed_groups, 'group')} of {planned_rewrite.groups:,} failed"
-        if outside.definition or outside.is_gone:
-            raise Conflict(with_changes(outside, f"{failed}; {result.reason}"))
-        raise TooLarge(f"{failed}; {result.reason}")
+        failed_text = f"{count(result.failed_groups, 'group')} of {planned_rewrite.groups:,} failed"
+        if changes_by_others.definition_changes or changes_by_others.is_start_gone:
+            raise Conflict(
+                message_with_changes(changes_by_others, f"{failed_text}; {result.failure_reason}")
+            )
+        raise TooLarge(f"{failed_text}; {result.failure_reason}")
     raise Conflict(
-        f"a commit failed: {missing:,} of {count(planned_rewrite.files_in, 'planned data file')} not "
-        "replaced"
+        f"a commit failed: {missing_count:,} of "
+        f"{count(planned_rewrite.files_in, 'planned data file')} not replaced"
     )
 
 
-def cause_of(
+def error_for_failure(
     failure: Exception,
-    outside: OutsideChanges,
+    changes_by_others: OutsideChanges,
     *,
     is_repeated: bool = False,
     has_committed: bool = False,
@@ -184,34 +197,40 @@ def cause_of(
     changed anything. ``has_committed``: the attempt itself has moved the branch. ``is_expired``:
     snapshots that an expiry was to remove are gone.
     """
-    kind = failure_kind(failure)
+    failure_class = failure_kind(failure)
     message = reason(failure)
-    if kind == "capacity":
+    if failure_class == "capacity":
         return TooLarge(message)
-    conflict = Conflict(with_changes(outside, message))
-    is_unread = isinstance(failure, MetadataUnreadable) or is_file_gone(failure)
-    is_known = isinstance(failure, IcekitError) and not is_unread
-    if kind in {"conflict", "unreachable"} or outside.definition or is_expired:
+    conflict = Conflict(message_with_changes(changes_by_others, message))
+    is_unreadable = isinstance(failure, MetadataUnreadable) or is_file_gone(failure)
+    is_icekit_error = isinstance(failure, IcekitError) and not is_unreadable
+    if (
+        failure_class in {"conflict", "unreachable"}
+        or changes_by_others.definition_changes
+        or is_expired
+    ):
         return conflict
-    if is_known:
+    if is_icekit_error:
         return failure
-    if kind == "refused" or is_unread:
-        if outside.has_moved or has_committed or not is_repeated:
+    if failure_class == "refused" or is_unreadable:
+        if changes_by_others.has_moved or has_committed or not is_repeated:
             return conflict
-        if kind == "refused":
+        if failure_class == "refused":
             return EngineFailed(
                 f"Iceberg refuses this action, also with a fresh plan: {message}. It would refuse "
                 "the next attempt, too."
             )
         return failure
-    if is_engine_error(failure) and (outside.is_gone or (outside.any and not is_repeated)):
+    if is_engine_error(failure) and (
+        changes_by_others.is_start_gone or (changes_by_others.any and not is_repeated)
+    ):
         return conflict
     return failure
 
 
-def with_changes(outside: OutsideChanges, message: str) -> str:
+def message_with_changes(changes_by_others: OutsideChanges, message: str) -> str:
     """A reason, and what other jobs changed meanwhile."""
-    return f"{outside.text}: {message}" if outside.any else message
+    return f"{changes_by_others.text}: {message}" if changes_by_others.any else message
 
 
 def head_or_stop(lake: Lake, action: Action, say: Callable[[str], None]) -> Head:
@@ -238,26 +257,27 @@ def unreachable_as_conflict() -> Iterator[None]:
         raise Conflict(reason(error)) from error
 
 
-def full_disk(lake: Lake, failure: Exception, action: Action) -> str:
+def full_disk_message(lake: Lake, failure: Exception, action: Action) -> str:
     """Sentences that say which disk is full, how much is needed, and what to do."""
     prediction = action.prediction
     # A file that could not be closed holds its space although it was removed.
     collect_garbage(lake.spark)
     if was_writing_for_spark(failure):
         disk = fullest_local_disk(lake.spark)
-        whose = "Spark's local directory"
-        needed = max(prediction.shuffle_bytes, prediction.bytes_in)
-        advice = "set spark.local.dir to a larger disk"
+        disk_owner = "Spark's local directory"
+        needed_bytes = max(prediction.shuffle_bytes, prediction.bytes_in)
+        advice_text = "set spark.local.dir to a larger disk"
     else:
         location = str(head(lake, action.table).metadata.get("location") or "")
         disk = disk_of(lake.spark, location)
-        whose = "the table"
-        needed = prediction.bytes_out
-        advice = "compact fewer partitions at once (--budget)"
-    folder = f" ({disk.folder})" if disk else ""
-    free = f"; {size(disk.free_bytes)} are free now" if disk else ""
+        disk_owner = "the table"
+        needed_bytes = prediction.bytes_out
+        advice_text = "compact fewer partitions at once (--budget)"
+    folder_text = f" ({disk.folder})" if disk else ""
+    free_text = f"; {size(disk.free_bytes)} are free now" if disk else ""
     return (
-        f"The disk of {whose}{folder} is full: {reason(failure)}. This action needs about "
-        f"{size(needed)} there{free}. icekit did not try again, and removed what this attempt had "
-        f"written as far as it could list it. Free some space, or {advice}; then run it again."
+        f"The disk of {disk_owner}{folder_text} is full: {reason(failure)}. This action needs "
+        f"about {size(needed_bytes)} there{free_text}. icekit did not try again, and removed what "
+        f"this attempt had written as far as it could list it. Free some space, or {advice_text}; then "
+        "run it again."
     )

@@ -103,11 +103,11 @@ class Guard:
         self.stop = settings.stop
         self.prove = settings.limits.prove
 
-    def ready(self) -> Action | None:
+    def action_to_run(self) -> Action | None:
         """The action to run, None if nothing is left to do; raises if it must not run."""
         return self.action
 
-    def check(self) -> None:
+    def check_again(self) -> None:
         """Raise if the action that was ready must not run any more; called right before each
         attempt.
         """
@@ -125,16 +125,16 @@ class Guard:
             return None
         table = self.action.table
         branch = self.action.branch
-        lost = lost_files(
+        commits_with_lost_files = lost_files(
             self.lake,
             table,
             head(self.lake, table, branch),
             branch,
             commits,
-            with_data=self.progress.doubtful,
+            data_commit_ids=self.progress.doubtful_ids,
         )
-        if checks := tuple(Check(False, each.text) for each in lost):
-            return Proof(display_name(table), (), 0.0, maintenance_checks=checks)
+        if failed_checks := tuple(Check(False, each.text) for each in commits_with_lost_files):
+            return Proof(display_name(table), (), 0.0, kept=failed_checks)
         if self.action.procedure == "rewrite_manifests":
             return prove_entries(self.lake, self.action.table, list(commits))
         if self.prove == "checked":
@@ -144,7 +144,7 @@ class Guard:
     def close(self) -> None:
         """Release what was created for the run."""
 
-    def metadata(self) -> Json:
+    def current_metadata(self) -> Json:
         """The table's metadata, read now."""
         return head(self.lake, self.action.table).metadata
 
@@ -152,33 +152,35 @@ class Guard:
 class _Removal(Guard):
     """An action that removes files: first looks them up in the other tables of the catalog.
 
-    ``refusal`` says what is not done if another table uses a file; without ``of_clones``, clones of
-    the table itself do not count.
+    ``refusal_start`` says what is not done if another table uses a file; without
+    ``includes_clones``, clones of the table itself do not count.
     """
 
-    refusal: str
-    of_clones: bool
+    refusal_start: str
+    includes_clones: bool
 
-    def _check_unused(self, files: LookupFiles, file_noun: str) -> None:
+    def _check_unused_by_others(self, files: LookupFiles, file_noun: str) -> None:
         """Raise if another table of the catalog names some files, wherever that table is, or if
         that cannot be checked.
         """
         self.say(f"  looking up {file_noun} among the files of every other table of the catalog")
-        users, unchecked = self._users(files)
-        if users:
-            names = [f"{display_name(name)} ({path})" for name, path in users.items()]
+        used_path_by_table, unchecked_reason = self._paths_used_by_others(files)
+        if used_path_by_table:
+            table_texts = [
+                f"{display_name(name)} ({path})" for name, path in used_path_by_table.items()
+            ]
             raise RemovalRefused(
-                f"{self.refusal}: files that would be removed are used by "
-                f"{first_names(names, _NAMED)}. First give each table its own files (CREATE TABLE "
-                "… AS SELECT), or drop the table that is not needed (without PURGE)."
+                f"{self.refusal_start}: files that would be removed are used by "
+                f"{first_names(table_texts, _NAMED)}. First give each table its own files (CREATE "
+                "TABLE … AS SELECT), or drop the table that is not needed (without PURGE)."
             )
-        if unchecked:
+        if unchecked_reason:
             raise RemovalRefused(
-                f"{self.refusal}: icekit could not check whether another table needs them "
-                f"({unchecked}). Fix that and try again."
+                f"{self.refusal_start}: icekit could not check whether another table needs them "
+                f"({unchecked_reason}). Fix that and try again."
             )
 
-    def _users(self, files: LookupFiles) -> tuple[dict[Identifier, str], str | None]:
+    def _paths_used_by_others(self, files: LookupFiles) -> tuple[dict[Identifier, str], str | None]:
         """The other tables of the catalog that name some files, each with one such file, and what
         could not be checked.
 
@@ -187,42 +189,49 @@ class _Removal(Guard):
         """
         spark = self.lake.spark
         tag = new_job_tag()
-        uuid = self.metadata().get("table-uuid")
+        table_uuid = self.current_metadata().get("table-uuid")
 
         def named(table: Identifier) -> str | None:
             try:
-                if not self.of_clones and self._is_clone(table, uuid):
+                if not self.includes_clones and self._is_clone(table, table_uuid):
                     return None
                 with tag_jobs(spark, tag):
                     # A search that begins after the request would no longer be cancelled.
-                    if not may_name_files(self.lake, table, files.folders) or self._is_asked():
+                    if (
+                        not may_name_files(self.lake, table, files.folders)
+                        or self._is_stop_requested()
+                    ):
                         return None
                     return next(iter(referenced_paths(self.lake, table, files)), None)
             except NotATable:
-                return self._around(table, files)
+                return self._location_around(table, files)
             except Exception as error:
                 raise explain(error, self.lake.sql_name(table)) from error
 
-        with act_on_request(self._is_asked, lambda: cancel_jobs(spark, tag)):
-            users, unchecked = read_other_tables(
+        with act_on_request(self._is_stop_requested, lambda: cancel_jobs(spark, tag)):
+            used_path_by_table, unchecked_reason = read_other_tables(
                 self.lake,
                 self.action.table,
                 named,
                 "looking files up",
-                ReadLimits(max_seconds=LOOKING_SECONDS, say=self.say, is_stopped=self._is_asked),
+                ReadLimits(
+                    max_seconds=LOOKING_SECONDS, say=self.say, is_stopped=self._is_stop_requested
+                ),
             )
-        if self._is_asked():
+        if self._is_stop_requested():
             cancel_jobs(spark, tag)
         self.stop.check()
-        return {name: path for name, path in sorted(users.items()) if path is not None}, unchecked
+        return {
+            name: path for name, path in sorted(used_path_by_table.items()) if path is not None
+        }, unchecked_reason
 
-    def _is_clone(self, table: Identifier, uuid: str | None) -> bool:
+    def _is_clone(self, table: Identifier, table_uuid: str | None) -> bool:
         if table[:-1] != (NAMESPACE,):
             return False
         properties = properties_of(head(self.lake, table).metadata)
-        return is_clone_of(table, properties, self.action.table, uuid)
+        return is_clone_of(table, properties, self.action.table, table_uuid)
 
-    def _around(self, table: Identifier, files: LookupFiles) -> str | None:
+    def _location_around(self, table: Identifier, files: LookupFiles) -> str | None:
         """The location of a table of another format, if it may hold some files."""
         locations = location_of_another_format(self.lake, table)
         return next(
@@ -239,12 +248,12 @@ class _Removal(Guard):
             None,
         )
 
-    def _wanted(self, files: DataFrame) -> LookupFiles:
+    def _files_to_look_up(self, files: DataFrame) -> LookupFiles:
         """Files of the table to look for in others."""
         with explain_errors(self.action.sql_name):
-            return lookup_files(self.lake.spark, files, declared_paths(self.metadata()))
+            return lookup_files(self.lake.spark, files, declared_paths(self.current_metadata()))
 
-    def _is_asked(self) -> bool:
+    def _is_stop_requested(self) -> bool:
         """Whether a stop was requested."""
         return self.stop.is_set
 
@@ -254,70 +263,86 @@ class ExpiryGuard(_Removal):
     what it kept.
     """
 
-    refusal = "Snapshots were not expired"
-    of_clones = False
+    refusal_start = "Snapshots were not expired"
+    includes_clones = False
 
-    def ready(self) -> Action | None:
+    def action_to_run(self) -> Action | None:
         now = dt.datetime.now(dt.UTC)
         older_than = self.action.older_than
-        last = int(str(self.action.arguments.get("retain_last", 1)))
-        if older_than is None or now - older_than < dt.timedelta(hours=LEAST_HOURS) or last < 1:
+        retain_last = int(str(self.action.arguments.get("retain_last", 1)))
+        if (
+            older_than is None
+            or now - older_than < dt.timedelta(hours=LEAST_HOURS)
+            or retain_last < 1
+        ):
             raise ParameterError(
                 f"Snapshots younger than {LEAST_HOURS:g} hour never expire. Plan with keep_hours "
                 f"of {LEAST_HOURS:g} or more."
             )
-        self.before = self.metadata()
+        self.metadata_before = self.current_metadata()
         older_than_ms = int(older_than.timestamp() * 1000)
         now_ms = int(now.timestamp() * 1000)
         self.retention = self.action.retention or Retention()
-        expiring = expiry_older_than(self.before, older_than_ms, last, self.retention, now_ms)
-        self.summary = expiring.summary
-        split = expiring.snapshots
-        self.named = split.expired_ids
+        planned_expiry = expiry_older_than(
+            self.metadata_before, older_than_ms, retain_last, self.retention, now_ms
+        )
+        self.summary = planned_expiry.summary
+        retained_now = planned_expiry.snapshots
+        self.expired_ids = retained_now.expired_ids
         # What passes the age limit of its own branch or ref soon may expire with the named ones.
-        soon = self._by_own_age(self.before, _AHEAD_MS)
-        if conflict := conflict_with_limits(self.before, expiring.needs, now_ms + _AHEAD_MS):
-            raise RemovalRefused(f"{self.refusal}. {conflict}")
-        self.checked = tuple(dict.fromkeys((*self.named, *soon.expired_ids)))
-        self.must_stay = tuple(each for each in soon.remaining_ids if each not in self.checked)
-        self.refs = soon.remaining_refs
-        self.dropped = soon.expired_refs
-        if not (split.expired_ids or split.expired_refs):
+        retained_soon = self._retained_by_own_age(self.metadata_before, _AHEAD_MS)
+        if limit_conflict := conflict_with_limits(
+            self.metadata_before, planned_expiry.needs, now_ms + _AHEAD_MS
+        ):
+            raise RemovalRefused(f"{self.refusal_start}. {limit_conflict}")
+        self.checked_ids = tuple(dict.fromkeys((*self.expired_ids, *retained_soon.expired_ids)))
+        self.remaining_ids = tuple(
+            each for each in retained_soon.remaining_ids if each not in self.checked_ids
+        )
+        self.remaining_refs = retained_soon.remaining_refs
+        self.expired_refs = retained_soon.expired_refs
+        if not (retained_now.expired_ids or retained_now.expired_refs):
             return None
-        files = self._ending(frozenset(self.checked)).persist()
+        ending_files = self._ending_files(frozenset(self.checked_ids)).persist()
         try:
-            self._check_unused(self._wanted(files), "the files that may be removed")
+            self._check_unused_by_others(
+                self._files_to_look_up(ending_files), "the files that may be removed"
+            )
         finally:
-            files.unpersist()
+            ending_files.unpersist()
         # By name, and none by age: other commits may come until then, and what they push out was
         # not checked.
-        arguments = {**self.action.arguments, "retain_last": 1}
-        if split.expired_ids:
-            arguments["snapshot_ids"] = split.expired_ids
-        long_ago = dt.datetime.fromtimestamp(0, dt.UTC)
-        return replace(self.action, arguments=arguments, older_than=long_ago, expiry=None)
+        expiry_arguments = {**self.action.arguments, "retain_last": 1}
+        if retained_now.expired_ids:
+            expiry_arguments["snapshot_ids"] = retained_now.expired_ids
+        epoch = dt.datetime.fromtimestamp(0, dt.UTC)
+        return replace(self.action, arguments=expiry_arguments, older_than=epoch, expiry=None)
 
-    def check(self) -> None:
-        metadata = self.metadata()
+    def check_again(self) -> None:
+        metadata = self.current_metadata()
         # A rollback or a new branch may need what went by when the named ones were chosen.
         now_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
-        needs = retention_needs(metadata, self.retention, now_ms)
-        if needs.snapshot_ids.intersection(self.checked):
+        current_needs = retention_needs(metadata, self.retention, now_ms)
+        needed_ids = current_needs.snapshot_ids.intersection(self.checked_ids)
+        if needed_ids:
             raise RemovalRefused(
-                f"{self.refusal}: a writer or a staged write now needs "
-                f"{count(len(needs.snapshot_ids.intersection(self.checked)), 'snapshot')} of those "
-                "that were to expire, because another job changed a branch meanwhile. Try again."
+                f"{self.refusal_start}: a writer or a staged write now needs "
+                f"{count(len(needed_ids), 'snapshot')} of those that were to expire, because "
+                "another job changed a branch meanwhile. Try again."
             )
-        soon = self._by_own_age(metadata, _AHEAD_MS // 2)
-        more = {*soon.expired_ids, *soon.expired_refs}.difference(self.checked, self.dropped)
-        if more:
+        retained_soon = self._retained_by_own_age(metadata, _AHEAD_MS // 2)
+        unchecked_expiries = {*retained_soon.expired_ids, *retained_soon.expired_refs}.difference(
+            self.checked_ids, self.expired_refs
+        )
+        if unchecked_expiries:
             raise RemovalRefused(
-                f"{self.refusal}: {count(len(more), 'snapshot or ref', 'snapshots or refs')} would "
+                f"{self.refusal_start}: "
+                f"{count(len(unchecked_expiries), 'snapshot or ref', 'snapshots or refs')} would "
                 "now expire too, by the age limit of their own branch, and their files were not "
                 "looked up in the other tables of the catalog. Try again."
             )
 
-    def _by_own_age(self, metadata: Json, ahead_ms: int) -> Retained:
+    def _retained_by_own_age(self, metadata: Json, ahead_ms: int) -> Retained:
         """What the call keeps some milliseconds from now, apart from the named snapshots: it names
         no age, but a branch may have an age limit of its own.
         """
@@ -325,90 +350,114 @@ class ExpiryGuard(_Removal):
             metadata, 0, 1, int(dt.datetime.now(dt.UTC).timestamp() * 1000) + ahead_ms
         )
 
-    def _ending(self, expired: Collection[int]) -> DataFrame:
+    def _ending_files(self, expired_ids: Collection[int]) -> DataFrame:
         """The files that are removed with some snapshots, by ``file_path``; may include some that
         stay.
         """
-        listed_files = [*(self.before.get("snapshots") or ()), *statistics_files(self.before)]
-        named_locations = {
+        snapshots_and_statistics = [
+            *(self.metadata_before.get("snapshots") or ()),
+            *statistics_files(self.metadata_before),
+        ]
+        list_and_statistics_paths = {
             each.get("manifest-list") or each.get("statistics-path")
-            for each in listed_files
-            if each["snapshot-id"] in expired
+            for each in snapshots_and_statistics
+            if each["snapshot-id"] in expired_ids
         } - {None}
-        if fields_blocking_files_table_of(self.before):
-            ending = frame_of_paths(self.lake.spark, self._ending_without_spark())
+        if fields_blocking_files_table_of(self.metadata_before):
+            ending_paths = frame_of_paths(self.lake.spark, self._ending_paths_without_spark())
         else:
-            ending = self._ending_in_spark()
-        return ending.unionAll(frame_of_paths(self.lake.spark, sorted(named_locations)))
+            ending_paths = self._ending_files_in_spark()
+        return ending_paths.unionAll(
+            frame_of_paths(self.lake.spark, sorted(list_and_statistics_paths))
+        )
 
-    def _ending_in_spark(self) -> DataFrame:
+    def _ending_files_in_spark(self) -> DataFrame:
         """The data and delete files, and the manifests, that no kept snapshot has."""
         spark = self.lake.spark
-        name = self.action.sql_name
-        kept_filter = f"IN ({', '.join(map(str, self.must_stay))})"
-        all_files = (
-            metadata_table(spark, name, "all_entries")
+        table_name = self.action.sql_name
+        remaining_ids_sql = f"IN ({', '.join(map(str, self.remaining_ids))})"
+        live_file_paths = (
+            metadata_table(spark, table_name, "all_entries")
             .where("status < 2")
             .selectExpr("data_file.file_path", "snapshot_id")
         )
         # A file that is live in a kept snapshot was added by a kept snapshot, or existed before the
         # oldest.
-        stays = all_files.where(f"snapshot_id {kept_filter}").select("file_path")
-        for snapshot_id in self._oldest_kept():
-            stays = stays.unionAll(
-                metadata_table(spark, name, "files", snapshot_id).select("file_path")
+        remaining_file_paths = live_file_paths.where(f"snapshot_id {remaining_ids_sql}").select(
+            "file_path"
+        )
+        for snapshot_id in self._oldest_remaining_ids():
+            remaining_file_paths = remaining_file_paths.unionAll(
+                metadata_table(spark, table_name, "files", snapshot_id).select("file_path")
             )
-        manifests = metadata_table(spark, name, "all_manifests").selectExpr(
+        manifest_paths = metadata_table(spark, table_name, "all_manifests").selectExpr(
             "path AS file_path", "reference_snapshot_id"
         )
-        of_kept = manifests.where(f"reference_snapshot_id {kept_filter}").select("file_path")
-        data = all_files.select("file_path").distinct().join(stays, "file_path", "left_anti")
-        return data.unionAll(
-            manifests.select("file_path").distinct().join(of_kept, "file_path", "left_anti")
+        remaining_manifest_paths = manifest_paths.where(
+            f"reference_snapshot_id {remaining_ids_sql}"
+        ).select("file_path")
+        ending_file_paths = (
+            live_file_paths.select("file_path")
+            .distinct()
+            .join(remaining_file_paths, "file_path", "left_anti")
+        )
+        return ending_file_paths.unionAll(
+            manifest_paths.select("file_path")
+            .distinct()
+            .join(remaining_manifest_paths, "file_path", "left_anti")
         )
 
-    def _ending_without_spark(self) -> list[str]:
+    def _ending_paths_without_spark(self) -> list[str]:
         """The same, where Iceberg cannot read its metadata tables of files."""
         source = self.lake.tables.source(self.action.table)
-        snapshots = self.before.get("snapshots") or ()
-        kept_snapshots = [each for each in snapshots if each["snapshot-id"] in self.must_stay]
-        kept_manifests = manifests_of(source, {"snapshots": kept_snapshots})
-        manifests = manifests_of(source, {"snapshots": snapshots})
+        snapshots = self.metadata_before.get("snapshots") or ()
+        remaining_snapshots = [
+            each for each in snapshots if each["snapshot-id"] in self.remaining_ids
+        ]
+        remaining_manifests = manifests_of(source, {"snapshots": remaining_snapshots})
+        manifests_by_path = manifests_of(source, {"snapshots": snapshots})
         ending_manifests = {
-            path: manifest for path, manifest in manifests.items() if path not in kept_manifests
+            path: manifest
+            for path, manifest in manifests_by_path.items()
+            if path not in remaining_manifests
         }
         ending_files = set(paths_in_manifests(source, ending_manifests.values()))
-        ending_files.difference_update(paths_in_manifests(source, kept_manifests.values()))
+        ending_files.difference_update(paths_in_manifests(source, remaining_manifests.values()))
         return [*ending_manifests, *sorted(ending_files)]
 
-    def _oldest_kept(self) -> list[int]:
+    def _oldest_remaining_ids(self) -> list[int]:
         """The kept snapshots whose parent is not kept; only some if they are many, because each is
         read separately.
         """
-        must_stay = set(self.must_stay)
-        oldest = [
+        remaining_ids = set(self.remaining_ids)
+        oldest_ids = [
             int(snapshot["snapshot-id"])
-            for snapshot in self.before.get("snapshots") or ()
-            if snapshot["snapshot-id"] in must_stay
-            and snapshot.get("parent-snapshot-id") not in must_stay
+            for snapshot in self.metadata_before.get("snapshots") or ()
+            if snapshot["snapshot-id"] in remaining_ids
+            and snapshot.get("parent-snapshot-id") not in remaining_ids
         ]
-        return oldest[:_OLDEST]
+        return oldest_ids[:_OLDEST]
 
     def actual(self) -> Actual:
-        before, left = map(snapshots_by_id, (self.before, self.metadata()))
-        return Actual(items_before=len(before), items_after=len(before.keys() & left.keys()))
+        snapshots_before = snapshots_by_id(self.metadata_before)
+        current_snapshots = snapshots_by_id(self.current_metadata())
+        remaining_ids = snapshots_before.keys() & current_snapshots.keys()
+        return Actual(items_before=len(snapshots_before), items_after=len(remaining_ids))
 
     def proof(self) -> Proof | None:
         progress = self.progress
-        more = not progress.is_counted or progress.result.manifest_lists > len(self.named)
+        has_removed_more = (
+            not progress.is_result_complete
+            or progress.result.deleted_manifest_lists > len(self.expired_ids)
+        )
         return prove_history(
             self.lake,
             self.action.table,
-            self.must_stay,
-            self.refs,
+            self.remaining_ids,
+            self.remaining_refs,
             self.summary,
             self.retention.writer_keys,
-            removed_more=more,
+            has_removed_more=has_removed_more,
         )
 
 
@@ -420,95 +469,110 @@ class OrphanGuard(_Removal):
     remove files that appeared after the check.
     """
 
-    refusal = "Orphan files were not removed"
-    of_clones = True
-    view = ""
-    listed = left = 0
+    refusal_start = "Orphan files were not removed"
+    includes_clones = True
+    view_name = ""
+    listed_count = 0
+    remaining_count = 0
 
-    def ready(self) -> Action | None:
+    def action_to_run(self) -> Action | None:
         older_than = self.action.older_than
         if older_than is None or dt.datetime.now(dt.UTC) - older_than < ORPHAN_AGE:
             raise ParameterError(
                 f"Orphan files younger than {ORPHAN_AGE.days} days are not removed: a writer may "
                 "be about to commit them. Plan again."
             )
-        self.found = found = self._list()
-        self.listed = found.count()
-        if not self.listed:
+        self.orphans = listed_orphans = self._orphan_listing()
+        self.listed_count = listed_orphans.count()
+        if not self.listed_count:
             return None
-        orphans = self._wanted(found)
-        named = referenced_paths(self.lake, self.action.table, orphans)
+        orphan_lookup = self._files_to_look_up(listed_orphans)
+        paths_in_metadata = referenced_paths(self.lake, self.action.table, orphan_lookup)
         # Checked again although the plan checked it: a table may have been created since, and the
         # steps above take time.
-        if refusal := sharing(
+        if sharing_refusal := sharing(
             self.lake,
             self.action.table,
-            ReadLimits(say=self.say, is_stopped=self._is_asked),
+            ReadLimits(say=self.say, is_stopped=self._is_stop_requested),
         ).refusal:
-            raise RemovalRefused(refusal)
-        planned = self.action.prediction.files_in
-        if self.listed > LISTING_SLACK * planned:
+            raise RemovalRefused(sharing_refusal)
+        planned_count = self.action.prediction.files_in
+        if self.listed_count > LISTING_SLACK * planned_count:
             raise ParameterError(
-                f"The listing changed: {count(self.listed, 'orphan')}, but the plan showed "
-                f"{planned:,}. Observe the table again and plan again."
+                f"The listing changed: {count(self.listed_count, 'orphan')}, but the plan showed "
+                f"{planned_count:,}. Observe the table again and plan again."
             )
-        if named:
+        if paths_in_metadata:
             raise MetadataUnreadable(
-                f"The table's own metadata names {count(len(named), 'listed orphan')} or more, "
-                f"for example {named[0]}. Nothing was removed. The location is written in "
-                "different ways. Set equal_schemes and equal_authorities, and remove orphan files "
-                "by hand."
+                "The table's own metadata names "
+                f"{count(len(paths_in_metadata), 'listed orphan')} or more, for example "
+                f"{paths_in_metadata[0]}. Nothing was removed. The location is written in different "
+                "ways. Set equal_schemes and equal_authorities, and remove orphan files by hand."
             )
-        self._check_unused(orphans, count(self.listed, "orphan"))
+        self._check_unused_by_others(orphan_lookup, count(self.listed_count, "orphan"))
         # The name needs no backticks, and the procedure reads it as a table name.
-        self.view = f"icekit_orphans_{id(self):x}"
-        past = sql.literal(older_than - dt.timedelta(days=1))
-        found.selectExpr(
-            f"{self._as_located()} AS file_path", f"{past} AS last_modified"
-        ).createOrReplaceTempView(self.view)
-        arguments = {k: v for k, v in self.action.arguments.items() if k != "prefix_listing"}
-        return replace(self.action, arguments={**arguments, "file_list_view": self.view})
+        self.view_name = f"icekit_orphans_{id(self):x}"
+        old_time_sql = sql.literal(older_than - dt.timedelta(days=1))
+        listed_orphans.selectExpr(
+            f"{self._located_path_sql()} AS file_path", f"{old_time_sql} AS last_modified"
+        ).createOrReplaceTempView(self.view_name)
+        removal_arguments = {
+            k: v for k, v in self.action.arguments.items() if k != "prefix_listing"
+        }
+        return replace(
+            self.action, arguments={**removal_arguments, "file_list_view": self.view_name}
+        )
 
     def actual(self) -> Actual:
         # Another job's expiry may list more meanwhile.
-        self.left = self._list().join(self.found, "file_path", "left_semi").count()
-        return Actual(items_before=self.listed, items_after=self.left)
+        self.remaining_count = (
+            self._orphan_listing().join(self.orphans, "file_path", "left_semi").count()
+        )
+        return Actual(items_before=self.listed_count, items_after=self.remaining_count)
 
     def proof(self) -> Proof | None:
-        if not self.listed:
+        if not self.listed_count:
             return None
-        text = (
-            f"none of the {count(self.listed, 'file')} was named by any snapshot or metadata "
+        lookup_sentence = (
+            f"none of the {count(self.listed_count, 'file')} was named by any snapshot or metadata "
             "file; icekit looked up all of them before it removed any"
         )
-        gone = Check(True, "none is left in a new listing")
-        if self.left:
-            still = f"{count(self.left, 'orphan')} of {self.listed:,} still exist in a new listing"
-            gone = Check(None, still)
-        removed = count(self.listed - self.left, "orphan file")
-        return prove_live(self.lake, self.action.table, [Check(True, text), gone], [removed])
+        absence_check = Check(True, "none is left in a new listing")
+        if self.remaining_count:
+            remaining_sentence = (
+                f"{count(self.remaining_count, 'orphan')} of {self.listed_count:,} still exist in "
+                "a new listing"
+            )
+            absence_check = Check(None, remaining_sentence)
+        removed_text = count(self.listed_count - self.remaining_count, "orphan file")
+        return prove_live(
+            self.lake,
+            self.action.table,
+            [Check(True, lookup_sentence), absence_check],
+            [removed_text],
+        )
 
-    def _as_located(self) -> str:
+    def _located_path_sql(self) -> str:
         """SQL for a listed path in the form of the table's location: the procedure accepts only
         paths that begin with it.
         """
-        location = self.metadata()["location"].rstrip("/")
-        plain = normal_path_of(location).path
-        path = normal_path_sql("file_path")
+        table_location = self.current_metadata()["location"].rstrip("/")
+        normal_location = normal_path_of(table_location).path
+        normal_path_expression = normal_path_sql("file_path")
         return (
-            f"CASE WHEN startswith({path}, {sql.literal(plain + '/')}) AND NOT "
-            f"startswith(file_path, {sql.literal(location + '/')}) THEN "
-            f"concat({sql.literal(location)}, substring({path}, {len(plain) + 1})) ELSE file_path "
-            "END"
+            f"CASE WHEN startswith({normal_path_expression}, {sql.literal(normal_location + '/')}) AND "
+            f"NOT startswith(file_path, {sql.literal(table_location + '/')}) THEN "
+            f"concat({sql.literal(table_location)}, substring({normal_path_expression}, "
+            f"{len(normal_location) + 1})) ELSE file_path END"
         )
 
     def close(self) -> None:
-        if self.view:
-            self.lake.spark.catalog.dropTempView(self.view)
+        if self.view_name:
+            self.lake.spark.catalog.dropTempView(self.view_name)
 
-    def _list(self) -> DataFrame:
+    def _orphan_listing(self) -> DataFrame:
         action = self.action
-        statement = sql.call_sql(
+        call_sql = sql.call_sql(
             action.catalog,
             "remove_orphan_files",
             table=display_name(action.table),
@@ -519,7 +583,7 @@ class OrphanGuard(_Removal):
         )
         with explain_errors(action.sql_name):
             self.lake.spark.sql(f"REFRESH TABLE {identifier(*action.sql_name)}")
-            return self.lake.spark.sql(statement).selectExpr("orphan_file_location AS file_path")
+            return self.lake.spark.sql(call_sql).selectExpr("orphan_file_location AS file_path")
 
 
 _GUARDS: Mapping[str, type[Guard]] = {
@@ -533,16 +597,18 @@ def guard_of(lake: Lake, settings: RunSettings, progress: ActionProgress) -> Gua
     return _GUARDS.get(progress.action.procedure, Guard)(lake, settings, progress)
 
 
-def proof_of(executed: ActionOutcome, guard: Guard) -> Proof | None:
+def proof_of(executed_outcome: ActionOutcome, guard: Guard) -> Proof | None:
     """Compare the commits of an action with their parents, or check what it must keep; None if
     there is nothing to compare.
     """
-    if guard.prove == "none" or (not executed.snapshot_ids and executed.status != Status.DONE):
+    if guard.prove == "none" or (
+        not executed_outcome.snapshot_ids and executed_outcome.status != Status.DONE
+    ):
         return None
     try:
         return guard.proof()
     except Exception as problem:
         # The action is done, and the other actions are not at fault; but it is not proved.
-        action = executed.action
+        action = executed_outcome.action
         why = f"Action {action.action_id} could not be proved: {reason(problem)}"
         return Proof(display_name(action.table), (), 0.0, kept=(Check(None, why),))

@@ -4,6 +4,7 @@ ledger.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +17,7 @@ from icekit.maintain.plan import Plan
 from icekit.maintain.record.claims import ActionRecord, RunRecord, now_ms
 from icekit.maintain.record.ledger import Ledger
 from icekit.maintain.run.action_progress import ActionProgress
-from icekit.maintain.run.blocked import finding, kept
+from icekit.maintain.run.blocked import finding_text, stored_plan
 from icekit.maintain.run.options import RunSettings
 from icekit.maintain.run.outcome import ActionOutcome, Outcome, run_notes
 from icekit.rows.proof.proof import Proof
@@ -42,7 +43,7 @@ class RunJournal:
     outcomes: list[ActionOutcome] = field(default_factory=list)
     proofs: list[Proof] = field(default_factory=list)
 
-    def begin(self) -> None:
+    def begin_run(self) -> None:
         """Record the run itself."""
         self.ledger.save_run(self.record)
 
@@ -67,7 +68,7 @@ class RunJournal:
         checked of a commit is known from then on, even if another job lets the commit expire before
         it is proved.
         """
-        if progress.note(now, self.record.run_id, {progress.action.action_id}):
+        if progress.note_commits(now, self.record.run_id, {progress.action.action_id}):
             self._record_action(progress, Status.RUNNING)
 
     def end_action(self, progress: ActionProgress, outcome: ActionOutcome) -> None:
@@ -78,7 +79,7 @@ class RunJournal:
     def _record_action(
         self, progress: ActionProgress, status: Status, error: str | None = None
     ) -> None:
-        self.ledger.save_action(progress.record(self.record, status, error))
+        self.ledger.save_action(progress.as_record(self.record, status, error))
 
     def add_proof(self, proof: Proof) -> None:
         """Add the proof of an action; one that failed blocks the table from now on, also if the
@@ -86,29 +87,31 @@ class RunJournal:
         """
         self.proofs.append(proof)
         if proof.ok is False:
-            disproved = replace(self.record, status=Status.DISPROVED, error=self.error)
-            self.ledger.save_run(disproved)
+            disproved_record = replace(self.record, status=Status.DISPROVED, error=self.error)
+            self.ledger.save_run(disproved_record)
 
-    def end(self, plan: Plan, settings: RunSettings, seconds: float, version: str) -> Outcome:
-        """The outcome of the run, which is recorded with it; ``version`` is Iceberg's."""
-        begun_ids = {each.action.action_id.split(".")[0] for each in self.outcomes}
-        pending = [
+    def end_run(
+        self, plan: Plan, settings: RunSettings, start_time: float, iceberg_version: str
+    ) -> Outcome:
+        """The outcome of the run, with which it is recorded; ``start_time`` is a monotonic one."""
+        begun_action_ids = {each.action.action_id.split(".")[0] for each in self.outcomes}
+        pending_outcomes = [
             ActionOutcome(action, Status.PENDING)
             for action in plan.actions
-            if action.action_id not in begun_ids
+            if action.action_id not in begun_action_ids
         ]
         outcome = Outcome(
             plan,
             self.record.run_id,
-            (*self.outcomes, *pending),
+            (*self.outcomes, *pending_outcomes),
             proof=Proof.of(self.proofs) if self.proofs else None,
-            seconds=seconds,
+            seconds=time.monotonic() - start_time,
             notes=run_notes(plan, self.outcomes, settings.limits.prove),
-            iceberg_version=version,
+            iceberg_version=iceberg_version,
         )
-        status = _RECORDED_STATUSES.get(outcome.status, Status.FAILED)
+        recorded_status = _RECORDED_STATUSES.get(outcome.status, Status.FAILED)
         self.ledger.save_run(
-            replace(self.record, status=status, ended_ms=now_ms(), error=self.error)
+            replace(self.record, status=recorded_status, ended_ms=now_ms(), error=self.error)
         )
         return outcome
 
@@ -121,7 +124,7 @@ class RunJournal:
     def error(self) -> str | None:
         """Why the run failed; findings of its proofs come first."""
         if self.is_disproved:
-            return " ".join(finding(proof) for proof in self.proofs if proof.ok is False)
+            return " ".join(finding_text(proof) for proof in self.proofs if proof.ok is False)
         errors = [each.error for each in self.outcomes if each.status is Status.FAILED]
         return next(filter(None, errors), None)
 
@@ -135,7 +138,7 @@ def new_journal(lake: Lake, plan: Plan, ledger: Ledger, run_id: str) -> RunJourn
         status=Status.RUNNING,
         started_ms=now_ms(),
         ended_ms=None,
-        plan=kept(plan),
+        plan=stored_plan(plan),
         error=None,
     )
     return RunJournal(ledger, record)
@@ -143,6 +146,6 @@ def new_journal(lake: Lake, plan: Plan, ledger: Ledger, run_id: str) -> RunJourn
 
 def resumed_journal(ledger: Ledger, record: RunRecord) -> RunJournal:
     """The journal of a run that ended early and goes on."""
-    running = replace(record, status=Status.RUNNING, ended_ms=None, error=None)
-    records = {each.action_id: each for each in ledger.actions(record.run_id)}
-    return RunJournal(ledger, running, records)
+    running_record = replace(record, status=Status.RUNNING, ended_ms=None, error=None)
+    records_by_id = {each.action_id: each for each in ledger.actions(record.run_id)}
+    return RunJournal(ledger, running_record, records_by_id)

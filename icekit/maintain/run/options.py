@@ -81,8 +81,10 @@ class RunSettings:
 class CommandOptions:
     """The options of one command.
 
-    ``settings`` are a :class:`icekit.common.commands.compaction_policy.CompactionPolicy` for a compaction; ``where`` and
-    ``batch_bytes`` for a conversion; ``retention``, ``procedures`` and ``storage`` for maintenance.
+    ``settings`` are a
+    :class:`~icekit.common.commands.compaction_policy.CompactionPolicy` for a compaction;
+    ``where`` and ``batch_bytes`` for a conversion; ``retention``, ``procedures`` and ``storage``
+    for maintenance.
     ``given`` is what was given, as JSON, without what changes no plan (``prove``, ``trial``).
     """
 
@@ -99,16 +101,16 @@ def read_options(options: ProofOptions) -> CommandOptions:
     What an empty text means is up to the reader of each option: a filter of a variable without a
     value must not select the whole table.
     """
-    kind = next(
-        kind
-        for kind in (CompactSection, ConvertSection, MaintainSection)
-        if isinstance(options, kind)
+    section_class = next(
+        section_class
+        for section_class in (CompactSection, ConvertSection, MaintainSection)
+        if isinstance(options, section_class)
     )
-    own_options = options.changed(kind)
+    stated_options = options.changed(section_class)
     limits = Limits(prove=options.prove)
-    trial = own_options.pop("trial", False)
-    own_options.pop("prove", None)
-    settings: Any = own_options
+    trial = stated_options.pop("trial", False)
+    stated_options.pop("prove", None)
+    settings: Any = stated_options
     if isinstance(options, CompactSection):
         settings = options
     elif isinstance(options, ConvertSection):
@@ -117,10 +119,10 @@ def read_options(options: ProofOptions) -> CommandOptions:
     elif isinstance(options, MaintainSection):
         procedures = options.procedures or DEFAULT_PROCEDURES
         check_procedures(procedures)
-        storage = options.storage or "remove_orphan_files" in procedures
+        is_storage_listed = options.storage or "remove_orphan_files" in procedures
         settings = {
             "retention": Retention.of(options.only(*SETTINGS)),
             "procedures": procedures,
-            "storage": storage,
+            "storage": is_storage_listed,
         }
-    return CommandOptions(settings, limits, trial, json.dumps(own_options, default=str))
+    return CommandOptions(settings, limits, trial, json.dumps(stated_options, default=str))

@@ -47,13 +47,13 @@ class ActionOutcome:
         """``9 files → 1 file``, in the units of the action's prediction."""
         prediction = self.action.prediction
         a = self.actual
-        before, after = (
+        count_before, count_after = (
             (a.files_in, a.files_out)
             if prediction.unit == "file"
             else (a.items_before, a.items_after)
         )
         return replace(
-            prediction, files_in=before, files_out=after, certainty=Certainty.EXACT
+            prediction, files_in=count_before, files_out=count_after, certainty=Certainty.EXACT
         ).change_text
 
     def proved_status(self, proof: "Proof | None") -> Status:
@@ -68,17 +68,16 @@ class ActionOutcome:
     def text(self) -> str:
         """``done: 9 files → 1 file, 1 commit, 2.3 s``."""
         why = f"; {self.error}" if self.error and self.status is Status.FAILED else ""
-        commits = count(self.actual.commits, "commit")
-        return f"{self.status}: {self.change}, {commits}, {self.seconds:.1f} s{why}"
+        commits_text = count(self.actual.commits, "commit")
+        return f"{self.status}: {self.change}, {commits_text}, {self.seconds:.1f} s{why}"
 
 
 @dataclass(frozen=True, repr=False)
 class Outcome(Shown):
     """The outcome of a plan.
 
-    ``proof`` is :class:`icekit.rows.proof.proof.Proof`, or None for a dry run. ``iceberg_version`` is
-    the version in the session of the run. ``exit_status`` is 0 when everything planned is done and
-    proved.
+    ``proof`` is None for a dry run. ``iceberg_version`` is the version in the session of the run.
+    ``exit_status`` is 0 when everything planned is done and proved.
     """
 
     plan: Plan
@@ -154,54 +153,60 @@ class Outcome(Shown):
                     "Nothing has run. To run it, add --execute to the same command (execute=True in Python)."
                 ),
             ]
-        looks = {0: ("fine", "✔"), EXIT_UNHEALTHY: ("critical", "✖")}
-        kind, mark = looks.get(self.exit_status, ("warning", "▲"))
+        look_by_exit_status = {0: ("fine", "✔"), EXIT_UNHEALTHY: ("critical", "✖")}
+        badge_kind, status_mark = look_by_exit_status.get(self.exit_status, ("warning", "▲"))
         return [
             Badge(
-                kind,
-                f"{mark} {self.status}",
+                badge_kind,
+                f"{status_mark} {self.status}",
                 self.plan.table_name,
                 f"{span(self.seconds * 1000)}, run {self.run_id}",
             ),
-            compared(self),
+            comparison_grid(self),
             *(
                 Sentence(a.error, f"{a.action.action_id} {a.status}")
                 for a in self.actions
                 if a.error
             ),
-            *(Sentence(text, a.action.action_id) for a in self.actions for text in _filters(a)),
+            *(
+                Sentence(text, a.action.action_id)
+                for a in self.actions
+                for text in _filter_sentences(a)
+            ),
             *([Listing("\n".join(self.proof.lines()))] if self.proof is not None else []),
-            *map(Sentence, _afterwards(self)),
+            *map(Sentence, _closing_sentences(self)),
         ]
 
 
-def run_notes(plan: Plan, outcomes: Sequence[ActionOutcome], prove: str) -> tuple[str, ...]:
+def run_notes(plan: Plan, outcomes: Sequence[ActionOutcome], proving_mode: str) -> tuple[str, ...]:
     """What a person should know after a run."""
     notes: list[str] = []
-    unfinished = {Status.FAILED, Status.STOPPED, Status.SPLIT}
-    if any(o.attempts > 1 or (o.attempts and o.status in unfinished) for o in outcomes):
-        only = "--procedures", "remove_orphan_files"
+    unfinished_statuses = {Status.FAILED, Status.STOPPED, Status.SPLIT}
+    if any(o.attempts > 1 or (o.attempts and o.status in unfinished_statuses) for o in outcomes):
+        procedure_options = "--procedures", "remove_orphan_files"
         notes.append(
             "Failed attempts may have left files that no snapshot names. To list them, once "
             f"they are {ORPHAN_AGE.days} days old: "
-            + command_line("maintain", plan.catalog, plan.name, *only)
+            + command_line("maintain", plan.catalog, plan.table_name, *procedure_options)
         )
-    if prove == "none" and any(outcome.snapshot_ids for outcome in outcomes):
+    if proving_mode == "none" and any(outcome.snapshot_ids for outcome in outcomes):
         notes.append("Nothing was compared before or after the commits: prove is none.")
     return tuple(notes)
 
 
-def _filters(outcome: ActionOutcome) -> Iterable[str]:
+def _filter_sentences(outcome: ActionOutcome) -> Iterable[str]:
     """What filters open before and after, and what was predicted if that differs."""
-    predicted = {each.column: each for each in outcome.action.prediction.filters}
+    predicted_by_column = {each.column: each for each in outcome.action.prediction.filters}
     for opens in outcome.filters:
         if not opens.skips_files:
             continue
-        expected = predicted.get(opens.column, opens)
-        note = (
-            "" if expected.after_text == opens.after_text else f" (predicted {expected.after_text})"
+        predicted_opens = predicted_by_column.get(opens.column, opens)
+        prediction_note = (
+            ""
+            if predicted_opens.after_text == opens.after_text
+            else f" (predicted {predicted_opens.after_text})"
         )
-        yield f"{opens.change_text}{note}."
+        yield f"{opens.change_text}{prediction_note}."
 
 
 def recorded_outcome(action: Action, record: ActionRecord) -> ActionOutcome:
@@ -223,11 +228,11 @@ _COMPARED = dict.fromkeys(
 )
 
 
-def compared(outcome: Outcome) -> Grid:
+def comparison_grid(outcome: Outcome) -> Grid:
     """A row per action, and their sum: before and after, each next to the prediction."""
     # A part of a split action has no prediction of its own.
     rows = [
-        _row(
+        _comparison_row(
             o.action.action_id,
             o.status,
             o,
@@ -236,69 +241,82 @@ def compared(outcome: Outcome) -> Grid:
         for o in outcome.actions
     ]
     if len(rows) > 1 and all(o.action.prediction.unit == "file" for o in outcome.actions):
-        total = ActionOutcome(
+        total_outcome = ActionOutcome(
             outcome.actions[0].action,
             Status.DONE,
             actual=outcome.actual,
             seconds=sum(o.seconds for o in outcome.actions),
         )
-        rows.append(_row("all", "", total, outcome.plan.prediction))
+        rows.append(_comparison_row("all", "", total_outcome, outcome.plan.prediction))
     grid = Grid("", _COMPARED, rows)
     if {None, "0", "0, as predicted"}.issuperset(grid["delete_files_removed"]):
-        return grid.only(*(name for name in _COMPARED if name != "delete_files_removed"))
+        return grid.only(*(column for column in _COMPARED if column != "delete_files_removed"))
     return grid
 
 
-def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tuple[str | None, ...]:
+def _comparison_row(
+    row_title: str, status_text: str, outcome: ActionOutcome, prediction: Prediction | None
+) -> tuple[str | None, ...]:
     """What an action did not come to count is absent, and not 0; maintenance of metadata has
     neither bytes nor delete files.
     """
-    a = o.actual
-    unit = o.action.prediction.unit
-    time = elapsed(o.seconds) + (f" (predicted {elapsed(p.seconds)})" if p and p.seconds else "")
-    if not a.has_changes:
-        return name, status, None, None, None, time
-    out = a.files_out if unit == "file" else a.items_after
-    predicted_out = f"{p.certainty.number_prefix}{p.files_out:,}" if p else None
-    change = _next_to(o.change, f"{out:,}", predicted_out)
+    actual = outcome.actual
+    unit = outcome.action.prediction.unit
+    time_text = elapsed(outcome.seconds) + (
+        f" (predicted {elapsed(prediction.seconds)})" if prediction and prediction.seconds else ""
+    )
+    if not actual.has_changes:
+        return row_title, status_text, None, None, None, time_text
+    count_after = actual.files_out if unit == "file" else actual.items_after
+    predicted_count_text = (
+        f"{prediction.certainty.number_prefix}{prediction.files_out:,}" if prediction else None
+    )
+    change_text = _beside_prediction(outcome.change, f"{count_after:,}", predicted_count_text)
     if unit not in {"file", EQUALITY_DELETE}:
-        return name, status, change, None, None, time
-    written_size = size(a.bytes_out)
-    removed_deletes = f"{a.delete_files_removed:,}"
+        return row_title, status_text, change_text, None, None, time_text
+    written_text = size(actual.bytes_out)
+    removed_count_text = f"{actual.delete_files_removed:,}"
     # A conversion reads whole files for the few bytes of positions it writes: nobody predicts
     # those.
-    predicted = size(p.bytes_out) if p and unit == "file" else None
-    removed = _next_to(
-        removed_deletes, removed_deletes, f"{p.delete_files_removed:,}" if p else None
+    predicted_size_text = size(prediction.bytes_out) if prediction and unit == "file" else None
+    removed_text = _beside_prediction(
+        removed_count_text,
+        removed_count_text,
+        f"{prediction.delete_files_removed:,}" if prediction else None,
     )
     return (
-        name,
-        status,
-        change,
-        _next_to(f"{size(a.bytes_in)} → {written_size}", written_size, predicted),
-        removed,
-        time,
+        row_title,
+        status_text,
+        change_text,
+        _beside_prediction(
+            f"{size(actual.bytes_in)} → {written_text}", written_text, predicted_size_text
+        ),
+        removed_text,
+        time_text,
     )
 
 
-def _next_to(change: str, actual: str, predicted: str | None) -> str:
+def _beside_prediction(change_text: str, actual_text: str, predicted_text: str | None) -> str:
     """``112 → 5, as predicted``; ``96 → 93 (predicted 95)``."""
     return (
-        change
-        if predicted is None
-        else f"{change}, as predicted"
-        if actual == predicted
-        else f"{change} (predicted {predicted})"
+        change_text
+        if predicted_text is None
+        else f"{change_text}, as predicted"
+        if actual_text == predicted_text
+        else f"{change_text} (predicted {predicted_text})"
     )
 
 
-def _afterwards(outcome: Outcome) -> Iterable[str]:
+def _closing_sentences(outcome: Outcome) -> Iterable[str]:
     yield from outcome.notes
     plan = outcome.plan
     if outcome.actual.commits:
-        commits = plan.snapshot_id, *(i for a in outcome.actions for i in a.snapshot_ids)
-        states = [f"{plan.table_name}@{commits[0]}", f"{plan.table_name}@{commits[-1]}"]
-        yield f"What changed: {command_line('compare', plan.catalog, states)}"
+        snapshot_ids = plan.snapshot_id, *(i for a in outcome.actions for i in a.snapshot_ids)
+        state_names = [
+            f"{plan.table_name}@{snapshot_ids[0]}",
+            f"{plan.table_name}@{snapshot_ids[-1]}",
+        ]
+        yield f"What changed: {command_line('compare', plan.catalog, state_names)}"
     if outcome.status is Status.STOPPED:
         yield (
             f"The plan is not finished. To continue: {plan.resume_command} (with the same "
@@ -375,7 +393,7 @@ class PlanDocument:
 def document(outcome: Outcome) -> PlanDocument:
     """The document of a plan and its outcome; secrets are masked when it is written."""
     plan = outcome.plan
-    iceberg = outcome.iceberg_version
+    iceberg_version = outcome.iceberg_version
     return PlanDocument(
         SCHEMA_VERSION,
         plan.catalog,
@@ -386,19 +404,19 @@ def document(outcome: Outcome) -> PlanDocument:
         dt.datetime.fromtimestamp(plan.made_at_ms / 1000, dt.UTC).isoformat(),
         plan.snapshot_id,
         round(outcome.seconds, 3),
-        versions() | ({"iceberg": iceberg} if iceberg else {}),
+        versions() | ({"iceberg": iceberg_version} if iceberg_version else {}),
         predicted=plan.prediction if plan.actions else None,
         actual=None if outcome.is_dry_run else outcome.actual,
-        actions=[_action(action) for action in outcome.actions],
+        actions=[_action_document(action) for action in outcome.actions],
         left_alone=plan.left_alone,
         parallelism=plan.parallelism,
         notes=[*plan.notes, *outcome.notes],
         rehearsed=plan.rehearsed,
-        proof=None if outcome.proof is None else _proof(outcome.proof),
+        proof=None if outcome.proof is None else _proof_document(outcome.proof),
     )
 
 
-def _proof(proof: "Proof") -> ProofDocument:
+def _proof_document(proof: "Proof") -> ProofDocument:
     return ProofDocument(
         proof.ok,
         proof.mode,
@@ -409,7 +427,7 @@ def _proof(proof: "Proof") -> ProofDocument:
     )
 
 
-def _action(outcome: ActionOutcome) -> ActionDocument:
+def _action_document(outcome: ActionOutcome) -> ActionDocument:
     action = outcome.action
     return ActionDocument(
         action.action_id,

@@ -38,9 +38,9 @@ def require_api(spark: SparkSession, actions: Iterable[Action]) -> None:
     session's Iceberg is too old for one of the actions.
     """
     if any(action.procedure not in _OF_ANY_VERSION for action in actions) and (
-        missing := old_iceberg_message(spark)
+        old_iceberg_text := old_iceberg_message(spark)
     ):
-        raise EngineFailed(missing)
+        raise EngineFailed(old_iceberg_text)
 
 
 def require_same_table(lake: Lake, plan: Plan) -> None:
@@ -66,27 +66,31 @@ def _check_dropped_fields(lake: Lake, action: Action, before: Head) -> None:
     was dropped, see :func:`~icekit.iceberg.definition.dropped_field_warning`.
     """
     dropped_fields = {
-        spec.spec_id: spec.dropped_column_fields for spec in specs(before.metadata) if spec.dropped_column_fields
+        spec.spec_id: spec.dropped_column_fields
+        for spec in specs(before.metadata)
+        if spec.dropped_column_fields
     }
-    is_whole = action.where is None and action.options.get("rewrite-all") == "true"
-    is_whole = is_whole and action.options.get("partial-progress.enabled") != "true"
+    rewrites_every_file = action.where is None and action.options.get("rewrite-all") == "true"
+    rewrites_every_file = (
+        rewrites_every_file and action.options.get("partial-progress.enabled") != "true"
+    )
     if (
         not dropped_fields
-        or is_whole
+        or rewrites_every_file
         or before.snapshot is None
         or action.procedure not in _COMMITTING
     ):
         return
-    kinds = _manifest_kinds(lake, action, before.snapshot)
-    fields = [
-        name
-        for spec_id, names in dropped_fields.items()
-        if {(spec_id, True), (spec_id, False)} <= kinds
-        for name in names
+    manifest_kinds = _manifest_kinds(lake, action, before.snapshot)
+    affected_fields = [
+        field_name
+        for spec_id, field_names in dropped_fields.items()
+        if {(spec_id, True), (spec_id, False)} <= manifest_kinds
+        for field_name in field_names
     ]
-    if fields:
+    if affected_fields:
         raise ParameterError(
-            f"{dropped_field_warning(fields)} Run icekit compact, which plans that rewrite."
+            f"{dropped_field_warning(affected_fields)} Run icekit compact, which plans that rewrite."
         )
 
 
@@ -113,7 +117,7 @@ def _check_metadata_tables(action: Action, metadata: Json) -> None:
         default_id = int(metadata.get("default-spec-id", 0))
         spec_id = int(str(action.arguments.get("spec_id", default_id)))
         refusal = manifest_refusal(table_specs, columns(metadata, schema_of(metadata)), spec_id)
-    elif action.rewrites_deletes:
+    elif action.rewrites_position_deletes:
         refusal = positions_refusal(table_specs)
     if refusal:
         raise EngineFailed(f"Nothing was done. {refusal}")

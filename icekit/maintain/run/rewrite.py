@@ -2,8 +2,9 @@
 
 Spark's own rewrite builds, for each data file, a set of all equality deletes that apply to it, so
 its work grows with the square of an upsert stream's commits, and its heap with the deletes of each
-file. Here the deletes of a group are read once: by the kernel, which writes the new files, or, where
-it cannot, by the join of a conversion, whose position deletes Iceberg's own reader then applies.
+file. Here the deletes of a group are read once: by the kernel, which writes the new files, or,
+where it cannot, by the join of a conversion, whose position deletes Iceberg's own reader then
+applies.
 Each group is checked before it is committed.
 """
 
@@ -76,21 +77,23 @@ def _is_always_raised(error: Exception) -> bool:
 class RewriteResult:
     """The engine's result of one call; it may misreport, so icekit also checks the table.
 
-    ``planned`` is what its planner selected for a rewrite of data files; None for other procedures.
+    ``planned_rewrite`` is what its planner selected for a rewrite of data files; None for other
+    procedures.
     """
 
-    planned: PlannedRewrite | None = None
+    planned_rewrite: PlannedRewrite | None = None
     failed_groups: int = 0
-    reason: str = "the engine logs the reason"
-    #: Why Spark wrote groups that the kernel would have written faster; empty if that matters little.
-    slow_because: str = ""
+    failure_reason: str = "the engine logs the reason"
+    #: Why Spark wrote groups that the kernel would have written faster; empty if that matters
+    # little.
+    slow_reason: str = ""
     #: Manifest lists that an expiry deleted: one for each snapshot.
-    manifest_lists: int = 0
+    deleted_manifest_lists: int = 0
 
     @property
     def is_idle(self) -> bool:
         """Whether the planner selected nothing."""
-        return self.planned is not None and not self.planned.groups
+        return self.planned_rewrite is not None and not self.planned_rewrite.groups
 
 
 class CheckedRewrite:
@@ -132,118 +135,155 @@ class CheckedRewrite:
         options = self.action.options
         if self.session.snapshot is None:
             return RewriteResult(NOTHING_PLANNED)
-        of_action = planned_groups(
+        action_groups = planned_groups(
             self.session.spark, action, self.session.table, self.session.snapshot
         )
-        planned = of_action.rollup(keeps_order=not action.order.is_sorting)
-        groups = list(elements(of_action.groups))
-        if not groups:
-            return RewriteResult(planned)
-        keys = self._keys_of(groups)
-        self.session.find_kernel(keys)
-        is_partial = options.get("partial-progress.enabled") == "true"
+        planned_rewrite = action_groups.rollup(keeps_order=not action.order.is_sorting)
+        file_groups = list(elements(action_groups.groups))
+        if not file_groups:
+            return RewriteResult(planned_rewrite)
+        keys_by_group = self._keys_by_group(file_groups)
+        self.session.find_kernel(keys_by_group)
+        commits_partially = options.get("partial-progress.enabled") == "true"
         # The first commit after an upgrade gives all rows ids, so that other files that were read
         # without would be a conflict.
-        gets_ids = (
+        assigns_row_ids = (
             int(self.session.metadata["format-version"]) >= 3
             and self.session.snapshot.firstRowId() is None
         )
-        most_commits = int(options.get("partial-progress.max-commits", "10"))
+        commit_limit = int(options.get("partial-progress.max-commits", "10"))
         with temporary_settings(self.session.spark, self._settings()):
             if action.order.is_sorting:
                 # Iceberg's own action sorts in a session of its own: a copy of this one as it is
                 # now.
-                stock = spark_actions(self.session.spark).rewriteDataFiles(self.session.table)
-                stock = ordered(self.session.spark, stock, self.session.table, action)
-                self.session.runner = self.session.staging.java.runner(stock, options)
+                stock_rewrite = spark_actions(self.session.spark).rewriteDataFiles(
+                    self.session.table
+                )
+                stock_rewrite = with_row_order(
+                    self.session.spark, stock_rewrite, self.session.table, action
+                )
+                self.session.runner = self.session.staging.java.runner(stock_rewrite, options)
                 self.session.order_id = int(
                     self.session.staging.java.sortOrderId(self.session.runner)
                 )
-            at_once = min(
+            concurrent_groups = min(
                 int(options.get("max-concurrent-file-group-rewrites", "5")),
                 self.session.cluster.cores,
             )
-            works = self._works(bundled(self.session, groups, keys, at_once))
-            commits = min(most_commits, len(works)) if is_partial and not gets_ids else 1
-            failed = self._rewritten(works, at_once, commits, is_partial=is_partial)
+            bundle_works = self._bundle_works(
+                bundled(self.session, file_groups, keys_by_group, concurrent_groups)
+            )
+            commit_count = (
+                min(commit_limit, len(bundle_works))
+                if commits_partially and not assigns_row_ids
+                else 1
+            )
+            group_errors = self._write_and_commit(
+                bundle_works, concurrent_groups, commit_count, commits_partially=commits_partially
+            )
         return RewriteResult(
-            planned,
-            len(failed),
-            reason(failed[0]) if failed else "",
-            slow_because=_slow_because(self.session.kernel_refusals, planned),
+            planned_rewrite,
+            len(group_errors),
+            reason(group_errors[0]) if group_errors else "",
+            slow_reason=_slow_reason(self.session.kernel_refusals, planned_rewrite),
         )
 
-    def _works(self, bundles: Sequence[Bundle]) -> list[tuple[Bundle, Work]]:
+    def _bundle_works(self, bundles: Sequence[Bundle]) -> list[tuple[Bundle, Work]]:
         """The work of each bundle; some files of a few of their groups are read twice."""
-        works = [(bundle, bundle.work(self.session)) for bundle in bundles]
+        bundle_works = [(bundle, bundle.work(self.session)) for bundle in bundles]
         if not self.session.check:
-            return works
-        members: list[tuple[Group, Any]] = []
-        for bundle, work in works:
+            return bundle_works
+        group_members: list[tuple[Group, Any]] = []
+        for bundle, work in bundle_works:
             if isinstance(work, KernelWork):
-                members += [(member, member.group) for member in work.groups]
+                group_members += [
+                    (written_group, written_group.group) for written_group in work.groups
+                ]
             else:
-                members += [(work, group) for group in bundle.groups]
-        for member, group in random.sample(members, min(_COMPARED_GROUPS, len(members))):
-            member.compare_files(group)
-        _choose_looked_up([member for member, _ in members if isinstance(member, KernelGroup)])
-        return works
+                group_members += [(work, group) for group in bundle.groups]
+        for written_group, group in random.sample(
+            group_members, min(_COMPARED_GROUPS, len(group_members))
+        ):
+            written_group.compare_files(group)
+        _choose_looked_up_groups(
+            [
+                written_group
+                for written_group, _ in group_members
+                if isinstance(written_group, KernelGroup)
+            ]
+        )
+        return bundle_works
 
-    def _rewritten(
-        self, works: Sequence[tuple[Bundle, Work]], at_once: int, commits: int, *, is_partial: bool
+    def _write_and_commit(
+        self,
+        bundle_works: Sequence[tuple[Bundle, Work]],
+        concurrent_groups: int,
+        commit_count: int,
+        *,
+        commits_partially: bool,
     ) -> list[Exception]:
         """Run the groups and commit them, in so many commits; the errors of those that failed."""
         group_errors: list[Exception] = []
         rewrite_errors: list[Exception] = []
-        uncommitted: list[Written] = []
-        is_full = False
-        enough = -(-len(works) // commits)
+        uncommitted_groups: list[Written] = []
+        is_disk_full = False
+        groups_per_commit = -(-len(bundle_works) // commit_count)
 
         def commit() -> None:
-            checked_groups = list(uncommitted)
-            uncommitted[:] = []
+            checked_groups = list(uncommitted_groups)
+            uncommitted_groups[:] = []
             try:
                 self._commit(checked_groups)
             except Exception as error:
                 rewrite_errors.append(error)
 
-        with ThreadPoolExecutor(at_once) as pool:
+        with ThreadPoolExecutor(concurrent_groups) as thread_pool:
             futures = [
-                pool.submit(with_thread_context(self.session.spark, partial(self._written, *work)))
-                for work in works
+                thread_pool.submit(
+                    with_thread_context(self.session.spark, partial(self._written_groups, *work))
+                )
+                for work in bundle_works
             ]
             for future in as_completed(futures):
                 try:
-                    written, errors = future.result()
+                    written_groups, bundle_errors = future.result()
                 except CancelledError:
                     continue
-                uncommitted += written
-                for error in errors:
+                uncommitted_groups += written_groups
+                for error in bundle_errors:
                     (rewrite_errors if _is_always_raised(error) else group_errors).append(error)
-                is_full = is_full or any(failure_kind(error) == "full" for error in errors)
-                if errors and (not is_partial or is_full or self.session.stop.is_set):
-                    pool.shutdown(wait=False, cancel_futures=True)
+                is_disk_full = is_disk_full or any(
+                    failure_kind(error) == "full" for error in bundle_errors
+                )
+                if bundle_errors and (
+                    not commits_partially or is_disk_full or self.session.stop.is_set
+                ):
+                    thread_pool.shutdown(wait=False, cancel_futures=True)
                 if (
-                    is_partial
+                    commits_partially
                     and not self.session.stop.is_set
-                    and not is_full
-                    and len(uncommitted) >= enough
+                    and not is_disk_full
+                    and len(uncommitted_groups) >= groups_per_commit
                 ):
                     commit()
         # On a full disk, the files of finished groups are what can be freed.
-        may_commit = not self.session.stop.is_set and not is_full
-        if uncommitted and may_commit and (is_partial or not (group_errors or rewrite_errors)):
+        may_commit = not self.session.stop.is_set and not is_disk_full
+        if (
+            uncommitted_groups
+            and may_commit
+            and (commits_partially or not (group_errors or rewrite_errors))
+        ):
             commit()
-        for group, _ in uncommitted:
+        for group, _ in uncommitted_groups:
             self.session.take_back(group)
-        if rewrite_errors or (group_errors and not is_partial):
+        if rewrite_errors or (group_errors and not commits_partially):
             # A full disk is what the others fail by, too.
             raise min(
                 rewrite_errors or group_errors, key=lambda error: failure_kind(error) != "full"
             )
         return group_errors
 
-    def _written(self, bundle: Bundle, work: Work) -> tuple[list[Written], list[Exception]]:
+    def _written_groups(self, bundle: Bundle, work: Work) -> tuple[list[Written], list[Exception]]:
         """Write a bundle, or where that fails each of its groups by itself; returns what is ready
         to be committed, and the errors.
         """
@@ -256,8 +296,8 @@ class CheckedRewrite:
                 return [], [error]
         written_groups: list[Written] = []
         group_errors: list[Exception] = []
-        for each in self._works(bundle.single_bundles()):
-            written, errors = self._written(*each)
+        for bundle_work in self._bundle_works(bundle.apart()):
+            written, errors = self._written_groups(*bundle_work)
             written_groups += written
             group_errors += errors
         return written_groups, group_errors
@@ -278,21 +318,21 @@ class CheckedRewrite:
         """Commit some groups as Iceberg's own action does; their files are removed if the commit
         certainly failed.
         """
-        checked = sum((rows for _, rows in checked_groups), CheckedRows())
+        checked_rows = sum((rows for _, rows in checked_groups), CheckedRows())
         tags = dict(self.tags)
         if self.session.check:
-            tags[CHECKED_TAG] = checked.text()
-        keeps = self.action.options.get("use-starting-sequence-number") != "false"
-        manager = self.session.commit_manager(
-            self.session.snapshot_id, keeps, tags, self.action.branch
+            tags[CHECKED_TAG] = checked_rows.text()
+        keeps_sequence_number = self.action.options.get("use-starting-sequence-number") != "false"
+        commit_manager = self.session.commit_manager(
+            self.session.snapshot_id, keeps_sequence_number, tags, self.action.branch
         )
-        manager.commitOrClean({group for group, _ in checked_groups})
+        commit_manager.commitOrClean({group for group, _ in checked_groups})
 
-    def _keys_of(self, groups: Sequence[Any]) -> list[list[Key]]:
+    def _keys_by_group(self, groups: Sequence[Any]) -> list[list[Key]]:
         """The keys of each group; raises if Iceberg's own action must do the rewrite, or if that
         has no memory for the deletes either.
         """
-        java = self.session.staging.java
+        java_staging = self.session.staging.java
         deletes_by_group = [self._deletes_by_key(group) for group in groups]
         field_ids = [
             field_id
@@ -300,80 +340,95 @@ class CheckedRewrite:
             for key in deletes_by_key
             for field_id in key
         ]
-        keys: list[list[Key]] = []
-        refusals: list[NotHere] = []
+        keys_by_group: list[list[Key]] = []
+        group_refusals: list[NotHere] = []
         if self.session.encryption:
-            refusals.append(NotHere(f"the table's files are encrypted ({self.session.encryption})"))
-        for group, deletes_by_key in () if refusals else zip(groups, deletes_by_group, strict=True):
+            group_refusals.append(
+                NotHere(f"the table's files are encrypted ({self.session.encryption})")
+            )
+        for group, deletes_by_key in (
+            () if group_refusals else zip(groups, deletes_by_group, strict=True)
+        ):
             try:
-                keys.append(self._keys(group, deletes_by_key))
+                keys_by_group.append(self._group_keys(group, deletes_by_key))
             except NotHere as refusal:
-                refusals.append(refusal)
-        if not refusals:
-            return keys
-        misread = misread_fields(
+                group_refusals.append(refusal)
+        if not group_refusals:
+            return keys_by_group
+        misread_titles = misread_fields(
             self.session.metadata,
             field_ids,
             reads_dropped_keys=reads_dropped_keys(
                 iceberg_version(self.session.spark, self.action.catalog)
             ),
         )
-        if misread:
-            raise self._misread(misread.values(), refusals[0])
+        if misread_titles:
+            raise self._misread_error(misread_titles.values(), group_refusals[0])
         if self.session.check and field_ids:
             self._check_reader(groups)
-        most_deletes = most_records(self.session.cluster.executor)
-        fits = all(int(java.applied(group.fileScanTasks(), most_deletes)) >= 0 for group in groups)
+        deletes_in_memory = most_records(self.session.cluster.executor)
+        deletes_fit = all(
+            int(java_staging.applied(group.fileScanTasks(), deletes_in_memory)) >= 0
+            for group in groups
+        )
         # A conversion is refused where a column of a spec was dropped.
-        if fits or self.dropped_specs:
-            raise refusals[0]
-        reason_unfit = "a data file has more deletes than fit in memory"
-        if refused := next(filter(None, (each.__cause__ for each in refusals)), None):
+        if deletes_fit or self.dropped_specs:
+            raise group_refusals[0]
+        memory_reason = "a data file has more deletes than fit in memory"
+        if conversion_refusal := next(
+            filter(None, (each.__cause__ for each in group_refusals)), None
+        ):
             raise ConvertFirst(
-                f"{refused} But {reason_unfit}: give Spark larger executors for that."
+                f"{conversion_refusal} But {memory_reason}: give Spark larger executors for that."
             )
-        raise ConvertFirst(_CONVERT_FIRST.format(f"{refusals[0]}, and {reason_unfit}"))
+        raise ConvertFirst(_CONVERT_FIRST.format(f"{group_refusals[0]}, and {memory_reason}"))
 
     def _check_reader(self, groups: Sequence[Any]) -> None:
         """Refuse a rewrite by Iceberg's own reader if that gives different numbers of rows to a
         query of all columns and to one of none.
         """
-        tasks: Any = self.session.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+        tasks_under_deletes: Any = self.session.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
         for group in groups:
-            tasks.addAll(self.session.staging.java.underEqualityDeletes(group.fileScanTasks()))
-        rows_shown = shown(self.session.staging, tasks) if int(tasks.size()) else None
-        if rows_shown is not None and rows_shown[0] != rows_shown[1]:
-            raise ReadersDisagree(disagreement_text(int(tasks.size()), *rows_shown))
+            tasks_under_deletes.addAll(
+                self.session.staging.java.underEqualityDeletes(group.fileScanTasks())
+            )
+        row_counts = (
+            shown(self.session.staging, tasks_under_deletes)
+            if int(tasks_under_deletes.size())
+            else None
+        )
+        if row_counts is not None and row_counts[0] != row_counts[1]:
+            raise ReadersDisagree(disagreement_of(int(tasks_under_deletes.size()), *row_counts))
 
-    def _misread(self, titles: Iterable[str], refusal: NotHere) -> IcekitError:
+    def _misread_error(self, field_titles: Iterable[str], refusal: NotHere) -> IcekitError:
         """The error for deletes that icekit cannot resolve here, where Iceberg's own reader
         misreads those by some fields.
         """
-        why = (
+        misreading_reason = (
             f"{str(refusal).rstrip('.')}, and Iceberg's own reader misreads deletes by "
-            f"{', '.join(titles)}"
+            f"{', '.join(field_titles)}"
         )
         if self.dropped_specs or isinstance(refusal.__cause__, ConversionRefused):
             return ReadersDisagree(
-                f"A compaction cannot apply these equality deletes: {why}. Nothing was changed. "
-                "Compact the table with the engine that wrote the deletes."
+                f"A compaction cannot apply these equality deletes: {misreading_reason}. Nothing "
+                "was changed. Compact the table with the engine that wrote the deletes."
             )
-        return ConvertFirst(_CONVERT_FIRST.format(why))
+        return ConvertFirst(_CONVERT_FIRST.format(misreading_reason))
 
     def _deletes_by_key(self, group: Any) -> Mapping[tuple[int, ...], Any]:
         """The equality deletes of a group, Java lists, by the field ids of their key."""
-        deletes = self.session.staging.java.deletes(group.fileScanTasks())
+        deletes_by_key_json = self.session.staging.java.deletes(group.fileScanTasks())
         return {
             tuple(sorted(json.loads(str(entry.getKey())))): entry.getValue()
-            for entry in elements(deletes.entrySet())
+            for entry in elements(deletes_by_key_json.entrySet())
         }
 
-    def _keys(self, group: Any, deletes_by_key: Mapping[tuple[int, ...], Any]) -> list[Key]:
+    def _group_keys(self, group: Any, deletes_by_key: Mapping[tuple[int, ...], Any]) -> list[Key]:
         """The keys of a group's equality deletes.
 
         Raises :class:`NotHere` for deletes that only Iceberg's reader can apply.
         """
-        java = self.session.staging.java
+        java_staging = self.session.staging.java
         tasks = group.fileScanTasks()
         if self.dropped_specs and not self.dropped_specs.isdisjoint(
             int(task.file().specId()) for task in elements(tasks)
@@ -382,29 +437,29 @@ class CheckedRewrite:
                 "a column of their partition spec was dropped, so that they cannot be converted "
                 "first either"
             )
-        result: list[Key] = []
-        for ids, files in deletes_by_key.items():
+        group_keys: list[Key] = []
+        for field_ids, delete_files in deletes_by_key.items():
             try:
-                keys = keys_of(self.session.metadata, ids)
+                delete_keys = keys_of(self.session.metadata, field_ids)
             except ConversionRefused as refused:
                 raise NotHere(str(refused)) from refused
-            result.append(
+            group_keys.append(
                 Key(
-                    len(result),
-                    files,
-                    tuple(keys.columns[i] for i in ids),
-                    int(java.records(files)),
-                    self.session.delete_staging(keys),
+                    len(group_keys),
+                    delete_files,
+                    tuple(delete_keys.columns[i] for i in field_ids),
+                    int(java_staging.records(delete_files)),
+                    self.session.delete_staging(delete_keys),
                     self.session.added,
                 )
             )
-        if not java.areOf(tasks, int(group.outputSpecId())):
+        if not java_staging.areOf(tasks, int(group.outputSpecId())):
             raise NotHere("their data files move to another partition spec")
-        if result and int(java.paths(tasks)) < int(tasks.size()):
+        if group_keys and int(java_staging.paths(tasks)) < int(tasks.size()):
             raise NotHere("a data file is in the table twice")
-        if any(int(java.paths(key.delete_files)) < int(key.delete_files.size()) for key in result):
+        if any(int(java_staging.paths(key.files)) < int(key.files.size()) for key in group_keys):
             raise NotHere("an equality delete file is in the table twice")
-        return result
+        return group_keys
 
 
 _CONVERT_FIRST = (
@@ -413,18 +468,18 @@ _CONVERT_FIRST = (
 )
 
 
-def _slow_because(refusals: Mapping[str, int], planned_rewrite: PlannedRewrite) -> str:
+def _slow_reason(count_by_refusal: Mapping[str, int], planned_rewrite: PlannedRewrite) -> str:
     """A line that says why Spark wrote groups of a large rewrite, and what would be faster."""
-    if not refusals or planned_rewrite.bytes_in < _LARGE_BYTES:
+    if not count_by_refusal or planned_rewrite.bytes_in < _LARGE_BYTES:
         return ""
-    why, groups = max(refusals.items(), key=lambda each: each[1])
+    main_refusal, group_count = max(count_by_refusal.items(), key=lambda each: each[1])
     return (
-        f"Spark itself wrote {count(groups, 'group')} of {planned_rewrite.groups:,}, because {why}. "
-        "docs/limits.md says what the faster kernel writes."
+        f"Spark itself wrote {count(group_count, 'group')} of {planned_rewrite.groups:,}, because "
+        f"{main_refusal}. docs/limits.md says what the faster kernel writes."
     )
 
 
-def _choose_looked_up(groups: Sequence[KernelGroup]) -> None:
+def _choose_looked_up_groups(groups: Sequence[KernelGroup]) -> None:
     """Choose the groups in which keys are looked up before the commit."""
     records_by_group = {
         group: int(group.java.records(group.tasks)) + sum(key.records for key in group.keys)
@@ -443,22 +498,28 @@ def spark_actions(spark: SparkSession) -> Any:
     return jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
 
 
-def ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> Any:
+def with_row_order(spark: SparkSession, java_rewrite: Any, table: Any, action: Action) -> Any:
     """Set the strategy of a rewrite, as the procedure does."""
     order = action.order
     if not order.is_sorting:
-        return rewrite.binPack()
+        return java_rewrite.binPack()
     if not order.by:
-        return rewrite.sort()
+        return java_rewrite.sort()
     jvm: Any = spark._jvm
-    names = [".".join(path) for path in order.by]
+    column_names = [".".join(path) for path in order.by]
     if order.strategy == "sort":
-        builder = jvm.org.apache.iceberg.SortOrder.builderFor(table.schema())
-        for name in names:
-            builder = builder.asc(name, jvm.org.apache.iceberg.NullOrder.NULLS_FIRST)
-        return rewrite.sort(builder.build())
+        order_builder = jvm.org.apache.iceberg.SortOrder.builderFor(table.schema())
+        for column_name in column_names:
+            order_builder = order_builder.asc(
+                column_name, jvm.org.apache.iceberg.NullOrder.NULLS_FIRST
+            )
+        return java_rewrite.sort(order_builder.build())
     gateway: Any = spark.sparkContext._gateway
-    columns = gateway.new_array(gateway.jvm.java.lang.String, len(names))
-    for i, name in enumerate(names):
-        columns[i] = name
-    return rewrite.hilbert(columns) if order.strategy == "hilbert" else rewrite.zOrder(columns)
+    column_array = gateway.new_array(gateway.jvm.java.lang.String, len(column_names))
+    for i, column_name in enumerate(column_names):
+        column_array[i] = column_name
+    return (
+        java_rewrite.hilbert(column_array)
+        if order.strategy == "hilbert"
+        else java_rewrite.zOrder(column_array)
+    )

@@ -34,15 +34,15 @@ from icekit.maintain.action import Action
 from icekit.maintain.plan import Plan
 from icekit.maintain.record.results import ACTION_TAG, RUN_TAG
 from icekit.maintain.run.action_progress import ActionProgress, is_in_table
-from icekit.maintain.run.blocked import refuse
+from icekit.maintain.run.blocked import refuse_blocked
 from icekit.maintain.run.current_names import with_current_names
 from icekit.maintain.run.execute import executing
 from icekit.maintain.run.failures import (
     Attempt,
     Conflict,
-    ended_by,
     head_or_stop,
     require_success,
+    status_and_message,
     unreachable_as_conflict,
 )
 from icekit.maintain.run.guard import Guard, guard_of, proof_of
@@ -53,8 +53,7 @@ from icekit.maintain.run.preconditions import check_action, require_api, require
 from icekit.maintain.run.rewrite import RewriteResult
 from icekit.maintain.run.smaller_actions import remaining_action, split_action
 
-# Choices: the seconds between two lines that say how long an action has been at work, and between
-# two looks for its commits.
+# Choices: seconds between two lines about an action at work, and between two looks for its commits.
 _SAY_SECONDS = 10.0
 _LOOK_SECONDS = 60.0
 
@@ -79,13 +78,13 @@ class PlanRun:
         start_time = time.monotonic()
         ledger = self.journal.ledger
         record = self.journal.record
-        with ledger.claimed(record.table, record.run_id, record.table_uuid) as self.is_claim_lost:
+        with ledger.hold(record.table, record.run_id, record.table_uuid) as self.is_claim_lost:
             # Only now: another run may have ended with a failed proof a moment ago.
-            refuse(ledger, record.table, record.table_uuid)
+            refuse_blocked(ledger, record.table, record.table_uuid)
             require_same_table(self.lake, self.plan)
             version = iceberg_version(self.lake.spark, self.lake.name)
             require_api(self.lake.spark, self.plan.actions)
-            self.journal.begin()
+            self.journal.begin_run()
             try:
                 for ordinal, action in enumerate(self.plan.actions):
                     self._run_action(action, ordinal)
@@ -96,8 +95,7 @@ class PlanRun:
             except KeyboardInterrupt:
                 self.stop.set()
             finally:
-                seconds = time.monotonic() - start_time
-                outcome = self.journal.end(self.plan, self.settings, seconds, version)
+                outcome = self.journal.end_run(self.plan, self.settings, start_time, version)
             if outcome.status is Status.STOPPED:
                 self.say(
                     f"stopped; commits made so far stay. Continue with `{self.plan.resume_command}`"
@@ -118,8 +116,8 @@ class PlanRun:
                 "history (rolled back)"
             )
         if record is None or record.status is not Status.SPLIT:
-            predicted = action.prediction
-            self.say(f"{title}: {predicted.change}, {size(predicted.bytes_in)}{predicted.about}")
+            change = f"{action.prediction.change_text}, {size(action.prediction.bytes_in)}"
+            self.say(f"{title}: {change}{action.prediction.duration_suffix}")
         pending_parts = [action]
         try:
             while pending_parts:
@@ -142,24 +140,26 @@ class PlanRun:
         try:
             # A request to stop also ends the checks of the guard.
             with self.stop.cancel_jobs_on_stop(self.lake.spark):
-                guarded_action = guard.ready()
+                guarded_action = guard.action_to_run()
             if guarded_action is not None:
                 self._run_attempts(guarded_action, guard, progress)
                 progress.actual = guard.actual()
-            status = Status.DONE if progress.attempts or progress.actual.any else Status.SKIPPED
+            has_run = progress.attempts > 0 or progress.actual.has_changes
+            status = Status.DONE if has_run else Status.SKIPPED
         except (Exception, KeyboardInterrupt) as problem:
-            status, error = ended_by(problem)
+            status, error = status_and_message(problem)
             error_class = type(problem).__name__ if error else None
             if status is Status.STOPPED:
                 self.stop.set(self.stop.reason or "person")
             if status is Status.SPLIT:
-                smaller_parts, summary = split_action(self.lake, action, self.settings.limits.retry)
+                retry = self.settings.limits.retry
+                smaller_parts, split_summary = split_action(self.lake, action, retry)
                 status = Status.SPLIT if smaller_parts else Status.FAILED
-                self.say(f"  {problem}; {summary}")
-        executed = progress.outcome(self.lake, status, error, error_class)
-        proved = replace(executed, status=self._prove(executed, guard))
+                self.say(f"  {problem}; {split_summary}")
+        executed_outcome = progress.as_outcome(self.lake, status, error, error_class)
+        proved_outcome = replace(executed_outcome, status=self._prove(executed_outcome, guard))
         # Recorded only now: a run that is killed during the proof is proved when it is resumed.
-        self.journal.end_action(progress, proved)
+        self.journal.end_action(progress, proved_outcome)
         return smaller_parts
 
     def _run_attempts(self, action: Action, guard: Guard, progress: ActionProgress) -> None:
@@ -178,31 +178,31 @@ class PlanRun:
 
     def _attempt(self, action: Action, guard: Guard, progress: ActionProgress) -> None:
         """Execute what is left of an action; raises what its failure means."""
-        before = head(self.lake, action.table, action.branch)
-        current_action = with_current_names(action, before.metadata)
-        remaining = remaining_action(self.lake, current_action, progress)
-        if remaining is None:
+        head_before = head(self.lake, action.table, action.branch)
+        current_action = with_current_names(action, head_before.metadata)
+        remaining_part = remaining_action(self.lake, current_action, progress)
+        if remaining_part is None:
             return
         if self.is_claim_lost():
             self.stop.set("claim")
             raise Stopped
-        check_action(self.lake, remaining, before)
-        guard.check()
+        check_action(self.lake, remaining_part, head_before)
+        guard.check_again()
         progress.attempts += 1
         commits_before = set(progress.commits)
-        end: RewriteResult | Exception
+        engine_end: RewriteResult | Exception
         try:
-            with progress.timed():
-                end = self._execute(remaining, progress)
+            with progress.count_time():
+                engine_end = self._execute(remaining_part, progress)
         except (Stopped, KeyboardInterrupt):
             raise
         except Exception as error:
-            end = error
+            engine_end = error
         finally:
             # Whatever the engine reported.
-            now = head_or_stop(self.lake, action, self.say)
-            self.journal.note_commits(progress, now)
-        attempt = Attempt(remaining, before, now, commits_before, end)
+            head_after = head_or_stop(self.lake, action, self.say)
+            self.journal.note_commits(progress, head_after)
+        attempt = Attempt(remaining_part, head_before, head_after, commits_before, engine_end)
         require_success(self.lake, attempt, progress, self.say)
 
     def _execute(self, action: Action, progress: ActionProgress) -> RewriteResult:
@@ -211,40 +211,40 @@ class PlanRun:
         """
         tags = {RUN_TAG: self.journal.record.run_id, ACTION_TAG: action.action_id}
         is_checked = self.settings.limits.prove != "none"
-        said_seconds = 0.0
-        looked_seconds = 0.0
+        last_said_seconds = 0.0
+        last_look_seconds = 0.0
         with executing(
             self.lake.spark, action, tags, stop=self.stop, check=is_checked
         ) as execution:
-            for seconds in execution.seconds():
+            for seconds in execution.elapsed_seconds():
                 if self.is_claim_lost():
                     self.stop.set("claim")
-                if seconds - said_seconds >= _SAY_SECONDS:
-                    said_seconds = seconds
+                if seconds - last_said_seconds >= _SAY_SECONDS:
+                    last_said_seconds = seconds
                     self.say(f"  {seconds:.0f} s")
-                if seconds - looked_seconds >= _LOOK_SECONDS:
-                    looked_seconds = seconds
+                if seconds - last_look_seconds >= _LOOK_SECONDS:
+                    last_look_seconds = seconds
                     # What cannot be read now is read after the attempt.
                     with contextlib.suppress(Exception):
                         now = head_or_stop(self.lake, action, self.say)
                         self.journal.note_commits(progress, now)
         return execution.result()
 
-    def _prove(self, executed: ActionOutcome, guard: Guard) -> Status:
+    def _prove(self, executed_outcome: ActionOutcome, guard: Guard) -> Status:
         """Report an action, prove it, and return its status."""
         try:
-            self.say(f"  {executed.text}")
-            proof = proof_of(executed, guard)
+            self.say(f"  {executed_outcome.text}")
+            proof = proof_of(executed_outcome, guard)
             if proof is not None:
                 self.journal.add_proof(proof)
                 # If something is wrong, print all of it: a user who keeps only the progress output
                 # then has the rollback, too.
-                lines = proof.lines()[: 1 if proof.ok else None]
-                self.say("\n".join(f"  {line}" for line in lines))
+                proof_lines = proof.lines()[: 1 if proof.ok else None]
+                self.say("\n".join(f"  {line}" for line in proof_lines))
         except KeyboardInterrupt:
             # Nothing is left to do, but the action is not proved: a resumed run tries again.
             self.stop.set()
             return Status.STOPPED
         finally:
             guard.close()
-        return executed.proved_status(proof)
+        return executed_outcome.proved_status(proof)

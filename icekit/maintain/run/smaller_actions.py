@@ -25,7 +25,7 @@ from icekit.iceberg.partition import Partition
 from icekit.iceberg.where import where
 from icekit.maintain.action import CONVERT, DANGLING, REWRITE_NOTHING, Action
 from icekit.maintain.engine_prediction import ask_planner, engine_groups
-from icekit.maintain.planning.rewrite_actions import excluding
+from icekit.maintain.planning.rewrite_actions import filter_without
 from icekit.maintain.run.action_progress import ActionProgress
 from icekit.maintain.run.options import Retry
 from icekit.rows.deletes.find import remaining
@@ -52,17 +52,23 @@ def remaining_action(lake: Lake, action: Action, progress: ActionProgress) -> Ac
         return action if not progress.attempts or _has_deletes_left(lake, action) else None
     if action.procedure == "expire_snapshots":
         return remaining_expiry(lake, action)
-    if not progress.actual.any:
+    if not progress.actual.has_changes:
         return action
     if action.procedure != "rewrite_data_files":
         return None
     sequence_number = progress.starting_sequence_number
     # Format version 1 has no sequence numbers, which tell files from before the run.
-    partitions = partitions_left(lake.spark, action, sequence_number) if sequence_number else None
-    if partitions is None or len(partitions) == len(action.partitions) > 0:
+    unfinished_partitions = (
+        remaining_partitions(lake.spark, action, sequence_number) if sequence_number else None
+    )
+    if unfinished_partitions is None or len(unfinished_partitions) == len(action.partitions) > 0:
         return action
     # Dangling deletes are dropped in a separate commit, which a kill may have prevented.
-    return narrowed(lake, action, partitions) if partitions else only_dangling(action)
+    return (
+        narrowed_action(lake, action, unfinished_partitions)
+        if unfinished_partitions
+        else dangling_deletes_action(action)
+    )
 
 
 def remaining_expiry(lake: Lake, action: Action) -> Action | None:
@@ -91,7 +97,7 @@ def _has_deletes_left(lake: Lake, action: Action) -> bool:
     return snapshot_deletes is not None and bool(snapshot_deletes.scopes)
 
 
-def partitions_left(
+def remaining_partitions(
     spark: SparkSession, action: Action, sequence_number: int
 ) -> tuple[Partition, ...] | None:
     """The partitions in which the planner selects a file that was there at a sequence number.
@@ -106,14 +112,16 @@ def partitions_left(
     # Texts that differ from Java's are not found; then nothing is left out.
     partitions_by_text = {tuple(str(value) for value in p.values): p for p in action.partitions}
     remaining_partitions: list[Partition] = []
-    for values in partitions_with_files_up_to(spark, planned_groups.groups, sequence_number):
-        if values not in partitions_by_text:
+    for partition_values in partitions_with_files_up_to(
+        spark, planned_groups.groups, sequence_number
+    ):
+        if partition_values not in partitions_by_text:
             return None
-        remaining_partitions.append(partitions_by_text[values])
+        remaining_partitions.append(partitions_by_text[partition_values])
     return tuple(dict.fromkeys(remaining_partitions))
 
 
-def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Action:
+def narrowed_action(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Action:
     """The action for some of its partitions."""
     metadata = head(lake, action.table).metadata
     specs_by_id = {spec.spec_id: spec for spec in specs(metadata)}
@@ -138,14 +146,14 @@ def split_action(lake: Lake, action: Action, retry: Retry) -> tuple[tuple[Action
     says so; no parts if there are none.
     """
     try:
-        properties = properties_of(head(lake, action.table).metadata)
-        floor_bytes = retry.floor_files * number_property(properties, TARGET)
-        parts = smaller_parts(lake, action, floor_bytes=floor_bytes)
+        table_properties = properties_of(head(lake, action.table).metadata)
+        floor_bytes = retry.floor_files * number_property(table_properties, TARGET)
+        smaller_actions = smaller_parts(lake, action, floor_bytes=floor_bytes)
     except Exception as error:
         return (), f"it could not be split ({reason(error)})"
-    if not parts:
+    if not smaller_actions:
         return (), "it cannot be made smaller"
-    return parts, f"split into {count(len(parts), 'part')}"
+    return smaller_actions, f"split into {count(len(smaller_actions), 'part')}"
 
 
 def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Action, ...]:
@@ -154,28 +162,36 @@ def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Acti
 
     Groups become no smaller than ``floor_bytes``. Empty when nothing smaller is possible.
     """
-    parts = action.partitions
-    if len(parts) > 1:
-        middle = len(parts) // 2
-        halves = enumerate((parts[:middle], parts[middle:]), 1)
+    partitions = action.partitions
+    if len(partitions) > 1:
+        middle_index = len(partitions) // 2
+        halves = enumerate((partitions[:middle_index], partitions[middle_index:]), 1)
         return tuple(
-            replace(_part(lake, action, half), action_id=f"{action.action_id}.{number}")
-            for number, half in halves
+            replace(
+                _partitions_part(lake, action, half_of_partitions),
+                action_id=f"{action.action_id}.{number}",
+            )
+            for number, half_of_partitions in halves
         )
     if action.procedure == CONVERT:
-        slices = action.integer_argument("slices", 1)
-        arguments = {**action.arguments, "slices": slices * 4}
-        smaller = replace(action, action_id=f"{action.action_id}.s", arguments=arguments)
-        return (smaller,) if slices < _MOST_SLICES else ()
+        slice_count = action.integer_argument("slices", 1)
+        sliced_arguments = {**action.arguments, "slices": slice_count * 4}
+        sliced_action = replace(
+            action, action_id=f"{action.action_id}.s", arguments=sliced_arguments
+        )
+        return (sliced_action,) if slice_count < _MOST_SLICES else ()
     if action.options.get("rewrite-all") != "true":
-        group_bytes = ask_planner(lake.spark, action).largest_group_bytes // 2
-        if group_bytes >= floor_bytes:
-            options = {**_gentler(action.options), "max-file-group-size-bytes": str(group_bytes)}
-            return (replace(action, action_id=f"{action.action_id}.s", options=options),)
+        most_group_bytes = ask_planner(lake.spark, action).largest_group_bytes // 2
+        if most_group_bytes >= floor_bytes:
+            gentle_options = {
+                **_with_half_concurrency(action.options),
+                "max-file-group-size-bytes": str(most_group_bytes),
+            }
+            return (replace(action, action_id=f"{action.action_id}.s", options=gentle_options),)
     return ()
 
 
-def only_dangling(action: Action) -> Action | None:
+def dangling_deletes_action(action: Action) -> Action | None:
     """An action that only drops an action's dangling deletes, for a kill between its two commits;
     None if it drops none.
     """
@@ -189,17 +205,19 @@ def only_dangling(action: Action) -> Action | None:
     return replace(action, options={**options, **REWRITE_NOTHING})
 
 
-def _part(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Action:
+def _partitions_part(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Action:
     """The action for some of its partitions, with half as many groups at the same time."""
     if action.procedure == CONVERT:
         return replace(action, partitions=tuple(partitions), partition_names=())
-    return replace(narrowed(lake, action, partitions), options=_gentler(action.options))
+    return replace(
+        narrowed_action(lake, action, partitions), options=_with_half_concurrency(action.options)
+    )
 
 
-def _gentler(options: Mapping[str, str]) -> dict[str, str]:
+def _with_half_concurrency(options: Mapping[str, str]) -> dict[str, str]:
     """The same options with half as many groups at the same time."""
-    at_once = int(options.get("max-concurrent-file-group-rewrites", "5"))
-    return {**options, "max-concurrent-file-group-rewrites": str(max(1, at_once // 2))}
+    concurrent_groups = int(options.get("max-concurrent-file-group-rewrites", "5"))
+    return {**options, "max-concurrent-file-group-rewrites": str(max(1, concurrent_groups // 2))}
 
 
 # Most parts of one batch: each reads the deletes again.

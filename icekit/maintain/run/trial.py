@@ -25,10 +25,10 @@ from icekit.maintain.engine_prediction import ask_planner
 from icekit.maintain.plan import Plan, Skipped, SkipReason
 from icekit.maintain.planning.compaction import saves_nothing
 from icekit.maintain.prediction import Certainty, Prediction
-from icekit.maintain.record.results import RUN_TAG, Actual, actual
+from icekit.maintain.record.results import RUN_TAG, Actual, actual_of
 from icekit.maintain.run.execute import execute
 from icekit.maintain.run.preconditions import require_api
-from icekit.maintain.run.smaller_actions import narrowed
+from icekit.maintain.run.smaller_actions import narrowed_action
 from icekit.rows.proof.commits import prove_rewrites
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import ScratchTable
@@ -60,40 +60,43 @@ def try_plan(
     if not plan.actions:
         return plan
     require_api(lake.spark, plan.actions)
-    with clone(lake, plan.table) as copy:
-        first = head(lake, copy.table, plan.ref).snapshot_id
-        tried = tuple(
-            _tried(lake, facts, copy, action, sample_bytes=sample_bytes, stop=stop, say=progress)
+    with clone(lake, plan.table) as table_clone:
+        first_snapshot_id = head(lake, table_clone.table, plan.ref).snapshot_id
+        tried_actions = tuple(
+            _tried_action(
+                lake, facts, table_clone, action, sample_bytes=sample_bytes, stop=stop, say=progress
+            )
             for action in plan.actions
         )
-        added = commits_since(head(lake, copy.table, plan.ref), first)
-        commits = {int(snapshot["snapshot-id"]): snapshot for snapshot in added}
-        proof = prove_rewrites(lake, copy.table, commits) if commits else None
+        clone_commits = commits_since(head(lake, table_clone.table, plan.ref), first_snapshot_id)
+        commits_by_id = {int(snapshot["snapshot-id"]): snapshot for snapshot in clone_commits}
+        proof = prove_rewrites(lake, table_clone.table, commits_by_id) if commits_by_id else None
     if proof is not None and proof.ok is False:
         raise RehearsalFailed(
             f"On a clone of {plan.table_name} the plan changed rows. Nothing was run on the table "
             "itself. Keep the proof below and report it.\n" + "\n".join(proof.lines())
         )
-    verdict = proof.lines()[0].partition(": ")[2] if proof is not None else None
-    return without_gain(replace(plan, actions=tried, rehearsed=verdict))
+    proof_summary = proof.lines()[0].partition(": ")[2] if proof is not None else None
+    return without_gain(replace(plan, actions=tried_actions, rehearsed=proof_summary))
 
 
 def without_gain(plan: Plan) -> Plan:
     """The plan without the actions for which a trial has found that they save nothing; a note says
     which.
     """
-    idle = [a for a in plan.actions if saves_nothing(a)]
-    left = tuple(
-        Skipped(SkipReason.SAVES_NOTHING, len(a.partitions), a.partition_names[:3]) for a in idle
+    idle_actions = [a for a in plan.actions if saves_nothing(a)]
+    skipped_partitions = tuple(
+        Skipped(SkipReason.SAVES_NOTHING, len(a.partitions), a.partition_names[:3])
+        for a in idle_actions
     )
-    gaining_actions = tuple(a for a in plan.actions if a not in idle)
-    return replace(plan, actions=gaining_actions, left_alone=plan.left_alone + left)
+    gaining_actions = tuple(a for a in plan.actions if a not in idle_actions)
+    return replace(plan, actions=gaining_actions, left_alone=plan.left_alone + skipped_partitions)
 
 
-def _tried(
+def _tried_action(
     lake: Lake,
     facts: TableFacts,
-    copy: ScratchTable,
+    table_clone: ScratchTable,
     action: Action,
     *,
     sample_bytes: int,
@@ -103,43 +106,60 @@ def _tried(
     """The action with a prediction from the result of rewriting it, or a sample of it, on a
     clone.
     """
-    sample = _sample(facts, action, sample_bytes)
-    moved = replace(action, table=copy.table)
+    sample = _sampled_partitions(facts, action, sample_bytes)
+    clone_action = replace(action, table=table_clone.table)
     if sample is not None:
         partitions, mean_bytes = sample
         # A partition may be larger than the sample should be.
-        file_limit = {"max-files-to-rewrite": str(max(2, int(sample_bytes / max(mean_bytes, 1.0))))}
-        moved = replace(narrowed(lake, moved, partitions), options={**moved.options, **file_limit})
-    planned_rewrite = ask_planner(lake.spark, moved)
-    before = head(lake, copy.table, action.branch)
-    started = time.monotonic()
+        file_limit_option = {
+            "max-files-to-rewrite": str(max(2, int(sample_bytes / max(mean_bytes, 1.0))))
+        }
+        clone_action = replace(
+            narrowed_action(lake, clone_action, partitions),
+            options={**clone_action.options, **file_limit_option},
+        )
+    planned_rewrite = ask_planner(lake.spark, clone_action)
+    head_before = head(lake, table_clone.table, action.branch)
+    start_time = time.monotonic()
     try:
         with explain_errors(action.sql_name):
-            answer = execute(lake.spark, moved, {RUN_TAG: "trial"}, stop=stop or Stop())
+            rewrite_result = execute(
+                lake.spark, clone_action, {RUN_TAG: "trial"}, stop=stop or Stop()
+            )
     except Stopped:
         if stop is not None:
             raise
         raise KeyboardInterrupt from None
-    seconds = time.monotonic() - started
-    changed = actual_of(commits_since(head(lake, copy.table, action.branch), before.snapshot_id))
-    if answer.failed_groups or (planned_rewrite.files_in and not changed.has_changes):
+    seconds = time.monotonic() - start_time
+    actual_change = actual_of(
+        commits_since(head(lake, table_clone.table, action.branch), head_before.snapshot_id)
+    )
+    if rewrite_result.failed_groups or (planned_rewrite.files_in and not actual_change.has_changes):
         raise RehearsalFailed(
-            f"On a clone {count(answer.failed_groups, 'group')} of {planned_rewrite.groups:,} of action "
-            f"{action.action_id} failed ({answer.reason}). Nothing "
-            "was run on the table itself. Run without a trial, which splits the action and names "
-            "the failing part, or make it smaller with max_action_bytes."
+            f"On a clone {count(rewrite_result.failed_groups, 'group')} of "
+            f"{planned_rewrite.groups:,} of action {action.action_id} failed "
+            f"({rewrite_result.failure_reason}). Nothing was run on the table itself. Run without "
+            "a trial, which splits the action and names the failing part, or make it smaller with "
+            "max_action_bytes."
         )
-    part = "all" if sample is None else size(planned_rewrite.bytes_in)
+    size_text = "all" if sample is None else size(planned_rewrite.bytes_in)
     say(
-        f"tried {action.action_id} on a clone ({part} of {size(action.prediction.bytes_in)}) in "
-        f"{seconds:.1f} s"
+        f"tried {action.action_id} on a clone ({size_text} of "
+        f"{size(action.prediction.bytes_in)}) in {seconds:.1f} s"
     )
     if sample is None:
-        return replace(action, prediction=_of_all(action.prediction, changed, seconds))
-    return replace(action, prediction=_scaled(action.prediction, planned_rewrite, changed, seconds))
+        return replace(
+            action, prediction=_prediction_of_full_trial(action.prediction, actual_change, seconds)
+        )
+    return replace(
+        action,
+        prediction=_prediction_of_sample(
+            action.prediction, planned_rewrite, actual_change, seconds
+        ),
+    )
 
 
-def _sample(
+def _sampled_partitions(
     facts: TableFacts, action: Action, sample_bytes: int
 ) -> tuple[tuple[Partition, ...], float] | None:
     """Partitions of medium size that make up a sample, and their mean file size; None to take the
@@ -147,48 +167,54 @@ def _sample(
     """
     if action.prediction.bytes_in <= sample_bytes or not action.partitions:
         return None
-    groups = {g.partition: g for g in facts.of_kind(Kind.DATA)}
-    known_groups = [groups[p] for p in action.partitions if p in groups]
+    groups_by_partition = {g.partition: g for g in facts.of_kind(Kind.DATA)}
+    action_groups = [groups_by_partition[p] for p in action.partitions if p in groups_by_partition]
     # Those of about the median size first: neither the smallest nor an outlier.
-    median = statistics.median(group.size_in_bytes for group in known_groups)
-    nearest = sorted(known_groups, key=lambda group: abs(group.size_in_bytes - median))
-    bytes_so_far = list(accumulate(group.size_in_bytes for group in nearest))
-    sampled_groups = nearest[: max(1, bisect_right(bytes_so_far, sample_bytes))]
-    total = Totals.of_groups(sampled_groups)
-    return tuple(g.partition for g in sampled_groups), total.mean_bytes or 0.0
+    median_bytes = statistics.median(group.size_in_bytes for group in action_groups)
+    groups_near_median = sorted(
+        action_groups, key=lambda group: abs(group.size_in_bytes - median_bytes)
+    )
+    cumulative_bytes = list(accumulate(group.size_in_bytes for group in groups_near_median))
+    sampled_groups = groups_near_median[: max(1, bisect_right(cumulative_bytes, sample_bytes))]
+    sample_totals = Totals.of_groups(sampled_groups)
+    return tuple(g.partition for g in sampled_groups), sample_totals.mean_bytes or 0.0
 
 
-def _of_all(p: Prediction, actual: Actual, seconds: float) -> Prediction:
+def _prediction_of_full_trial(prediction: Prediction, actual: Actual, seconds: float) -> Prediction:
     """The prediction of an action that was tried in full: its result."""
-    opens = p.file_opens_saved - (p.files_in - p.files_out) + (actual.files_in - actual.files_out)
+    file_opens_saved = (
+        prediction.file_opens_saved
+        - (prediction.files_in - prediction.files_out)
+        + (actual.files_in - actual.files_out)
+    )
     return replace(
-        p,
+        prediction,
         files_in=actual.files_in,
         files_out=actual.files_out,
         bytes_out=actual.bytes_out,
         delete_files_removed=actual.delete_files_removed,
         seconds=seconds,
-        file_opens_saved=opens,
+        file_opens_saved=file_opens_saved,
         source="trial",
         certainty=Certainty.EXACT,
     )
 
 
-def _scaled(
-    p: Prediction, planned_rewrite: PlannedRewrite, actual: Actual, seconds: float
+def _prediction_of_sample(
+    prediction: Prediction, planned_rewrite: PlannedRewrite, actual: Actual, seconds: float
 ) -> Prediction:
     """A prediction scaled by the result of a sample, next to the planner's prediction for that
     sample.
     """
     if not actual.has_changes or not planned_rewrite.bytes_in or not planned_rewrite.files_out:
-        return p
-    files = round(p.files_out * actual.files_out / planned_rewrite.files_out)
+        return prediction
+    file_count_out = round(prediction.files_out * actual.files_out / planned_rewrite.files_out)
     return replace(
-        p,
-        files_out=files,
-        bytes_out=round(p.bytes_in * actual.bytes_out / planned_rewrite.bytes_in),
-        seconds=seconds * p.bytes_in / planned_rewrite.bytes_in,
-        file_opens_saved=p.file_opens_saved + p.files_out - files,
+        prediction,
+        files_out=file_count_out,
+        bytes_out=round(prediction.bytes_in * actual.bytes_out / planned_rewrite.bytes_in),
+        seconds=seconds * prediction.bytes_in / planned_rewrite.bytes_in,
+        file_opens_saved=prediction.file_opens_saved + prediction.files_out - file_count_out,
         source="trial of a sample",
         certainty=Certainty.ABOUT,
     )

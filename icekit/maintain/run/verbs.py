@@ -11,7 +11,7 @@ from icekit.health.facts.head import head
 from icekit.maintain.plan import Plan
 from icekit.maintain.record.claims import RunRecord, now_ms
 from icekit.maintain.record.ledger import Ledger, open_ledger
-from icekit.maintain.run.blocked import plan_of, refuse
+from icekit.maintain.run.blocked import plan_of, refuse_blocked
 from icekit.maintain.run.options import RunSettings
 from icekit.maintain.run.outcome import ActionOutcome, Outcome
 
@@ -19,7 +19,7 @@ from icekit.maintain.run.outcome import ActionOutcome, Outcome
 UNFINISHED = (Status.RUNNING, Status.STOPPED, Status.FAILED)
 
 
-def interrupted(lake: Lake, table: Identifier, ledger: Ledger) -> RunRecord | None:
+def interrupted_run(lake: Lake, table: Identifier, ledger: Ledger) -> RunRecord | None:
     """The last run on a table, if it was killed or stopped and its plan is stored; a run that
     failed is planned again, because its plan is the reason.
     """
@@ -45,8 +45,8 @@ def run(
     retried or split where that helps, and proved as the limits of the ``settings`` say. Raises
     :class:`~icekit.common.errors.TableClaimed` if another run holds the table, and
     :class:`~icekit.common.errors.RunDisproved` if the proof of an earlier run failed and nobody has
-    cleared it (:func:`~icekit.maintain.run.blocked.clear`). Failures of an action are in the
-    outcome.
+    cleared it (:func:`~icekit.maintain.run.blocked.clear_blocking_runs`). Failures of an action are
+    in the outcome.
     """
     if not execute:
         return Outcome(
@@ -56,7 +56,7 @@ def run(
     ledger = open_ledger(settings.ledger)
     if not plan.actions:
         # Also if nothing is left to do: an empty plan does not mean that the table is healthy.
-        refuse(ledger, display_name(lake.sql_name(plan.table)), plan.table_uuid)
+        refuse_blocked(ledger, display_name(lake.sql_name(plan.table)), plan.table_uuid)
         return Outcome(plan, None, ())
     # What changes tables is loaded for that: a dry run takes a third of the time without it.
     from icekit.maintain.run.journal import new_journal
@@ -84,20 +84,20 @@ def resume(
     :class:`~icekit.common.errors.RunDisproved` as :func:`run` does.
     """
     settings = settings or RunSettings()
-    name = lake.identifier(table)
-    full_name = display_name(lake.sql_name(name))
+    table_identifier = lake.identifier(table)
+    table_name = display_name(lake.sql_name(table_identifier))
     ledger = open_ledger(settings.ledger)
-    refuse(ledger, full_name, head(lake, name).metadata.get("table-uuid"))
+    refuse_blocked(ledger, table_name, head(lake, table_identifier).metadata.get("table-uuid"))
     # The newest run of all: an older run's plan was made for an earlier state of the table.
-    record = ledger.last_run(full_name)
+    record = ledger.last_run(table_name)
     if (
         record is None
         or record.status not in UNFINISHED
         or settings.run_id not in {None, record.run_id}
     ):
         raise ParameterError(
-            f"The ledger has no unfinished run on {display_name(name)}. Plan and run without "
-            "--resume."
+            f"The ledger has no unfinished run on {display_name(table_identifier)}. Plan and run "
+            "without --resume."
         )
     if not record.plan:
         raise ParameterError(
@@ -107,21 +107,21 @@ def resume(
     plan = plan_of(record)
     if plan.command != command:
         raise ParameterError(
-            f"The unfinished run on {display_name(name)} is of another command. Continue it with "
-            f"`{plan.resume_command}`, or plan again."
+            f"The unfinished run on {display_name(table_identifier)} is of another command. "
+            f"Continue it with `{plan.resume_command}`, or plan again."
         )
     if plan.converts:
         # Clones that the killed run left next to the table.
         from icekit.sandbox.scratch import remove_stale_clones, stale_clones
 
         with contextlib.suppress(IcekitError):
-            remove_stale_clones(lake, stale_clones(lake, name))
+            remove_stale_clones(lake, stale_clones(lake, table_identifier))
     from icekit.maintain.run.journal import resumed_journal
     from icekit.maintain.run.run_plan import PlanRun
 
     plan_run = PlanRun(lake, plan, settings, resumed_journal(ledger, record))
     settings.say(
-        f"resuming run {record.run_id} on {full_name}, which began "
+        f"resuming run {record.run_id} on {table_name}, which began "
         f"{span(max(now_ms() - record.started_ms, 0))} ago"
     )
     return plan_run.run()

@@ -31,12 +31,12 @@ from icekit.maintain.policy import findings_of
 from icekit.maintain.record.claims import RunRecord
 from icekit.maintain.record.ledger import open_ledger
 from icekit.maintain.record.results import Actual
-from icekit.maintain.run.blocked import clearing, holding, plan_of
+from icekit.maintain.run.blocked import clear_command, find_blocking_runs, plan_of
 from icekit.maintain.run.options import RunSettings
 from icekit.maintain.run.trial import try_plan
-from icekit.maintain.run.verbs import interrupted, new_run_id, resume, run
-from icekit.report.facts_cache import FactsCache
-from icekit.report.result import ReportRow, status_and_error
+from icekit.maintain.run.verbs import interrupted_run, new_run_id, resume, run
+from icekit.report.observing import FactsCache
+from icekit.report.result import Row, failure
 from icekit.report.schedule.policy import Rule, SchedulePolicy, limited_to
 from icekit.report.schedule.result import (
     PassResult,
@@ -256,8 +256,8 @@ class _Pass:
         name = parse_identifier(table.table)
         rule = self.rules[table.rule]
         if rule.execute:
-            blocking_runs = holding(self.lake, name, self.ledger)
-            record = interrupted(self.lake, name, self.ledger)
+            blocking_runs = find_blocking_runs(self.lake, name, self.ledger)
+            record = interrupted_run(self.lake, name, self.ledger)
             command = plan_of(record).command if record else ""
             # Only a run that a pass began by the same rule is resumed; that makes its missing
             # proof.
@@ -268,11 +268,11 @@ class _Pass:
                 and {blocking_run.run_id for blocking_run in blocking_runs} <= {record.run_id}
             ):
                 yield self._step(table, command, record)
-                blocking_runs = holding(self.lake, name, self.ledger)
+                blocking_runs = find_blocking_runs(self.lake, name, self.ledger)
             for blocking_run in blocking_runs:
                 summary = (
                     f"run {blocking_run.run_id} was not proved ({blocking_run.error}). Look at the "
-                    f"table, then allow runs again: `{clearing(blocking_run)}`"
+                    f"table, then allow runs again: `{clear_command(blocking_run)}`"
                 )
                 is_disproved = blocking_run.status is Status.DISPROVED
                 yield Step("run", Status.DISPROVED if is_disproved else Status.UNPROVED, summary)

@@ -8,7 +8,7 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.common.errors import RunDisproved, Status, TableClaimed
-from icekit.maintain.run.blocked import clear
+from icekit.maintain.run.blocked import clear_blocking_runs
 from tests.maintain.records import RUN
 from tests.maintain.tables import Table
 
@@ -59,6 +59,6 @@ def test_a_disproof_under_one_name_holds_the_table_back_under_the_other(
 
     with pytest.raises(RunDisproved, match=r"run r1 on two\.db\.t, .* a row is missing"):
         other.run(plan)
-    cleared = clear(other.lake, other.name, "r1", ledger=str(other.book))
+    cleared = clear_blocking_runs(other.lake, other.name, "r1", ledger=str(other.book))
     assert [record.run_id for record in cleared] == ["r1"]
     assert other.run(plan).status == Status.DONE

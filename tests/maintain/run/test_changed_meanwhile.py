@@ -156,9 +156,9 @@ DEFINITIONS = {
     "an upgrade": ("SET TBLPROPERTIES ('format-version' = '3')",),
 }
 STEPS = {
-    "rewrite_manifests": "_set_up",
-    "rewrite_position_delete_files": "_set_up",
-    "expire_snapshots": "_expiry",
+    "rewrite_manifests": "_configured_action",
+    "rewrite_position_delete_files": "_configured_action",
+    "expire_snapshots": "_configured_expiry",
 }
 
 

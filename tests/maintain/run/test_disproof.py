@@ -9,7 +9,7 @@ import pytest
 from icekit.cli.main import main
 from icekit.common.errors import ParameterError, RunDisproved
 from icekit.engine.interrupting import Stop
-from icekit.maintain.run.blocked import clear
+from icekit.maintain.run.blocked import clear_blocking_runs
 from icekit.maintain.run.options import Limits
 from icekit.maintain.run.verbs import new_run_id
 from tests.maintain.tables import Table, is_proved
@@ -85,9 +85,9 @@ def test_a_table_that_has_nothing_left_to_do_is_still_held_after_a_disproof(sick
 
     with pytest.raises(RunDisproved, match=run_id):
         sick.compact()
-    assert [record.run_id for record in clear(sick.lake, sick.name, ledger=str(sick.book))] == [
-        run_id
-    ]
+    assert [
+        record.run_id for record in clear_blocking_runs(sick.lake, sick.name, ledger=str(sick.book))
+    ] == [run_id]
     assert sick.compact().status == "nothing to do"
 
 

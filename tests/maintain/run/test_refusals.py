@@ -9,7 +9,7 @@ import pytest
 from icekit.common.errors import CloneRefused, EngineFailed, Status
 from icekit.engine.interrupting import Stopped
 from icekit.health.facts.head import Head
-from icekit.maintain.run.failures import Conflict, TooLarge, cause_of, ended_by
+from icekit.maintain.run.failures import Conflict, TooLarge, error_for_failure, status_and_message
 from icekit.maintain.run.outside_changes import OutsideChanges, outside_changes
 from icekit.rows.proof.checked import RowsDiffer
 from tests.maintain.test_execute import of_engine, raised
@@ -26,8 +26,8 @@ REFUSAL = raised(
 )
 NOBODY = OutsideChanges()
 WRITER = OutsideChanges(commits=({"snapshot-id": 3},))
-DDL = OutsideChanges(definition=("column a was renamed to b",))
-ROLLBACK = OutsideChanges(is_gone=True)
+DDL = OutsideChanges(definition_changes=("column a was renamed to b",))
+ROLLBACK = OutsideChanges(is_start_gone=True)
 
 
 def causes(
@@ -35,7 +35,7 @@ def causes(
 ) -> list[type[Exception]]:
     """What an error is for attempts that end with it, one after another."""
     return [
-        type(cause_of(error, outside, is_repeated=number > 0, has_committed=has_committed))
+        type(error_for_failure(error, outside, is_repeated=number > 0, has_committed=has_committed))
         for number in range(attempts)
     ]
 
@@ -160,7 +160,7 @@ def test_what_changed_is_said_with_when_and_by_whom() -> None:
 
     outside = outside_changes(before, now, [])
 
-    assert outside.definition == (
+    assert outside.definition_changes == (
         "an upgrade from format version None to 3",
         "column old was dropped",
         "column more was added",
@@ -179,9 +179,9 @@ def test_what_changed_is_said_with_when_and_by_whom() -> None:
 def test_a_new_branch_and_an_expiry_of_old_snapshots_are_changes_too() -> None:
     branch = {"refs": {"audit": {"snapshot-id": 9, "type": "branch"}}}
 
-    assert outside_changes(at(1, 2), at(1, 2, **branch), []).is_elsewhere
+    assert outside_changes(at(1, 2), at(1, 2, **branch), []).has_other_changes
     expired = outside_changes(at(1, 2, 3), at(2, 3), [])
-    assert expired.is_elsewhere
+    assert expired.has_other_changes
     assert not expired.has_moved
 
 
@@ -206,4 +206,4 @@ AGAIN = (
 def test_an_error_ends_an_action_by_its_kind(
     problem: BaseException, status: Status, said: str | None
 ) -> None:
-    assert ended_by(problem) == (status, said)
+    assert status_and_message(problem) == (status, said)

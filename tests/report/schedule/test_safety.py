@@ -22,9 +22,14 @@ from icekit.maintain.prediction import EQUALITY_DELETE, Prediction
 from icekit.maintain.record.claims import ActionRecord, RunRecord
 from icekit.maintain.record.ledger import open_ledger
 from icekit.maintain.record.results import Actual
-from icekit.maintain.run.blocked import clear, holding, kept, refuse
+from icekit.maintain.run.blocked import (
+    clear_blocking_runs,
+    find_blocking_runs,
+    refuse_blocked,
+    stored_plan,
+)
 from icekit.maintain.run.outcome import ActionOutcome, Outcome
-from icekit.maintain.run.verbs import interrupted
+from icekit.maintain.run.verbs import interrupted_run
 from icekit.report.result import ReportRun
 from icekit.report.schedule.one_pass import _Pass, run_id_prefix, run_policy
 from icekit.report.schedule.result import PassResult, Step, TableResult
@@ -44,7 +49,7 @@ from tests.report.schedule.lakes import (
 
 __all__ = ["lake", "unrendered"]
 
-STOPPED = RunRecord("r", "lake.db.a", None, Status.STOPPED, 5, None, kept(PLAN), None)
+STOPPED = RunRecord("r", "lake.db.a", None, Status.STOPPED, 5, None, stored_plan(PLAN), None)
 
 
 def action(run_id: str, status: Status) -> ActionRecord:
@@ -67,10 +72,12 @@ def test_a_run_that_was_not_proved_holds_its_table_until_a_person_clears_it(
         for step in steps[:1]
     ] == [(Status.UNPROVED, True)]
     # A person may run; only passes wait.
-    refuse(one.ledger, "lake.db.a", None)
-    assert holding(lake, ("db", "b"), one.ledger) == ()
+    refuse_blocked(one.ledger, "lake.db.a", None)
+    assert find_blocking_runs(lake, ("db", "b"), one.ledger) == ()
 
-    assert [run.run_id for run in clear(lake, ("db", "a"), "r", ledger=one.ledger)] == ["r"]
+    assert [
+        run.run_id for run in clear_blocking_runs(lake, ("db", "a"), "r", ledger=one.ledger)
+    ] == ["r"]
     assert [step.status for step in one._steps(table)] == [Status.NOTHING]
 
 
@@ -112,7 +119,7 @@ def test_a_pass_resumes_its_own_run_only_and_not_over_the_missing_proof_of_anoth
     one.ledger.save_run(
         dataclasses.replace(STOPPED, run_id="later", status=Status.DONE, started_ms=100)
     )
-    assert interrupted(lake, ("db", "a"), one.ledger) is None
+    assert interrupted_run(lake, ("db", "a"), one.ledger) is None
 
 
 def test_no_action_begins_when_the_time_of_the_pass_is_over(lake: Lake, tmp_path: Path) -> None:
