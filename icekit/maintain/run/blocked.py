@@ -37,7 +37,7 @@ def finding_text(proof: Proof) -> str:
     """What a failed proof found, as the ledger stores it: the commits that changed rows, how to
     roll back, and what was lost.
     """
-    checks: tuple[CommitProof | Check, ...] = (*proof.commits, *proof.kept)
+    checks: tuple[CommitProof | Check, ...] = (*proof.commits, *proof.maintenance_checks)
     failed_lines = [check.lines() for check in checks if check.ok is False]
     return " ".join(line.strip() for lines in failed_lines for line in lines)
 

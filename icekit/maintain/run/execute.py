@@ -34,7 +34,7 @@ from icekit.maintain.run.delete_paths import (
 from icekit.maintain.run.rewrite import CheckedRewrite, RewriteResult, spark_actions, with_row_order
 from icekit.rows.deletes.convert import convert
 from icekit.rows.deletes.dangling import drop_dangling
-from icekit.rows.deletes.listing import Scope, read_of
+from icekit.rows.deletes.listing import Scope, conversion_reads
 from icekit.rows.proof.checked import COMPARED_POSITIONS_TAG
 from icekit.rows.proof.conversion import PositionCheck
 from icekit.rows.proof.position_deletes import PositionDeletes, changed_rows_as_disagreement
@@ -183,7 +183,7 @@ def _run_procedure(
         delete_rewrite = iceberg_actions.rewritePositionDeletes(
             guarded_table(spark, latest_table, position_deletes=java_position_deletes)
         )
-        with other_rows_explained(position_deletes):
+        with changed_rows_as_disagreement(position_deletes):
             _configured_action(spark, action, delete_rewrite, action.options, tags).execute()
     elif action.procedure == "rewrite_manifests":
         manifest_rewrite = iceberg_actions.rewriteManifests(checked_table)
@@ -231,7 +231,7 @@ def _convert(
     slice_count = action.integer_argument("slices", 1)
 
     def tags_with_read(scopes: Sequence[Scope]) -> Mapping[str, str]:
-        file_count, bytes_read = read_of(scopes, slice_count)
+        file_count, bytes_read = conversion_reads(scopes, slice_count)
         return {**tags, FILES_READ_TAG: str(file_count), BYTES_READ_TAG: str(bytes_read)}
 
     convert(
@@ -239,7 +239,7 @@ def _convert(
         action.sql_name,
         branch=action.branch,
         partitions=action.partitions,
-        up_to=action.integer_argument("up_to", _ANY_SEQUENCE_NUMBER),
+        max_sequence=action.integer_argument("up_to", _ANY_SEQUENCE_NUMBER),
         slices=slice_count,
         tags=tags_with_read,
         check=PositionCheck if check else None,

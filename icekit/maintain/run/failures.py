@@ -29,7 +29,7 @@ from icekit.maintain.run.lost_files import lost_files
 from icekit.maintain.run.outside_changes import OutsideChanges, outside_changes
 from icekit.maintain.run.rewrite import RewriteResult
 from icekit.maintain.run.smaller_actions import remaining_expiry
-from icekit.rows.deletes.convert import is_refused
+from icekit.rows.deletes.convert import is_refused_by_iceberg
 
 
 class Conflict(Exception):
@@ -87,7 +87,7 @@ def require_success(
     result = attempt.end
     if isinstance(result, Exception):
         # Unless it certainly committed nothing, nobody knows how much a failed attempt did.
-        if attempt.now.metadata != attempt.before.metadata and not is_refused(result):
+        if attempt.now.metadata != attempt.before.metadata and not is_refused_by_iceberg(result):
             progress.is_result_complete = False
         if attempt_commits:
             _require_files(lake, attempt, attempt_commits.keys(), progress, say)

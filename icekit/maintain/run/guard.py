@@ -134,7 +134,7 @@ class Guard:
             data_commit_ids=self.progress.doubtful_ids,
         )
         if failed_checks := tuple(Check(False, each.text) for each in commits_with_lost_files):
-            return Proof(display_name(table), (), 0.0, kept=failed_checks)
+            return Proof(display_name(table), (), 0.0, maintenance_checks=failed_checks)
         if self.action.procedure == "rewrite_manifests":
             return prove_entries(self.lake, self.action.table, list(commits))
         if self.prove == "checked":
@@ -611,4 +611,4 @@ def proof_of(executed_outcome: ActionOutcome, guard: Guard) -> Proof | None:
         # The action is done, and the other actions are not at fault; but it is not proved.
         action = executed_outcome.action
         why = f"Action {action.action_id} could not be proved: {reason(problem)}"
-        return Proof(display_name(action.table), (), 0.0, kept=(Check(None, why),))
+        return Proof(display_name(action.table), (), 0.0, maintenance_checks=(Check(None, why),))

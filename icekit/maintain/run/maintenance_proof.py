@@ -78,7 +78,11 @@ def _proof(
     prefixed_checks = tuple(Check(check.ok, f"{procedure}: {check.statement}") for check in checks)
     seconds = time.monotonic() - start_time
     return Proof(
-        display_name(table), (), seconds, kept=prefixed_checks, removed=tuple(removed_texts)
+        display_name(table),
+        (),
+        seconds,
+        maintenance_checks=prefixed_checks,
+        removals=tuple(removed_texts),
     )
 
 
@@ -94,7 +98,7 @@ def _entries(lake: Lake, table: Identifier, snapshot_id: int, *, has_row_ids: bo
     compared_entries = entries.select(
         "snapshot_id", "sequence_number", "file_sequence_number", "data_file"
     )
-    return summed_up(compared_entries, row_hash(compared_entries.schema))
+    return fingerprint_of(compared_entries, row_hash(compared_entries.schema))
 
 
 def prove_history(

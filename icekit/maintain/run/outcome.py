@@ -423,7 +423,7 @@ def _proof_document(proof: "Proof") -> ProofDocument:
         proof.is_sampled,
         round(proof.seconds, 3),
         proof.lines(),
-        proof.removed,
+        proof.removals,
     )
 
 

@@ -171,7 +171,7 @@ class CheckedRewrite:
                 self.session.cluster.cores,
             )
             bundle_works = self._bundle_works(
-                bundled(self.session, file_groups, keys_by_group, concurrent_groups)
+                bundles_of(self.session, file_groups, keys_by_group, concurrent_groups)
             )
             commit_count = (
                 min(commit_limit, len(bundle_works))
@@ -190,7 +190,7 @@ class CheckedRewrite:
 
     def _bundle_works(self, bundles: Sequence[Bundle]) -> list[tuple[Bundle, Work]]:
         """The work of each bundle; some files of a few of their groups are read twice."""
-        bundle_works = [(bundle, bundle.work(self.session)) for bundle in bundles]
+        bundle_works = [(bundle, bundle.work_of(self.session)) for bundle in bundles]
         if not self.session.check:
             return bundle_works
         group_members: list[tuple[Group, Any]] = []
@@ -296,7 +296,7 @@ class CheckedRewrite:
                 return [], [error]
         written_groups: list[Written] = []
         group_errors: list[Exception] = []
-        for bundle_work in self._bundle_works(bundle.apart()):
+        for bundle_work in self._bundle_works(bundle.single_bundles()):
             written, errors = self._written_groups(*bundle_work)
             written_groups += written
             group_errors += errors
@@ -366,7 +366,7 @@ class CheckedRewrite:
             raise self._misread_error(misread_titles.values(), group_refusals[0])
         if self.session.check and field_ids:
             self._check_reader(groups)
-        deletes_in_memory = most_records(self.session.cluster.executor)
+        deletes_in_memory = most_delete_records(self.session.cluster.executor)
         deletes_fit = all(
             int(java_staging.applied(group.fileScanTasks(), deletes_in_memory)) >= 0
             for group in groups
@@ -393,12 +393,12 @@ class CheckedRewrite:
                 self.session.staging.java.underEqualityDeletes(group.fileScanTasks())
             )
         row_counts = (
-            shown(self.session.staging, tasks_under_deletes)
+            shown_counts(self.session.staging, tasks_under_deletes)
             if int(tasks_under_deletes.size())
             else None
         )
         if row_counts is not None and row_counts[0] != row_counts[1]:
-            raise ReadersDisagree(disagreement_of(int(tasks_under_deletes.size()), *row_counts))
+            raise ReadersDisagree(disagreement_text(int(tasks_under_deletes.size()), *row_counts))
 
     def _misread_error(self, field_titles: Iterable[str], refusal: NotHere) -> IcekitError:
         """The error for deletes that icekit cannot resolve here, where Iceberg's own reader
@@ -440,16 +440,16 @@ class CheckedRewrite:
         group_keys: list[Key] = []
         for field_ids, delete_files in deletes_by_key.items():
             try:
-                delete_keys = keys_of(self.session.metadata, field_ids)
+                key_definition = delete_keys(self.session.metadata, field_ids)
             except ConversionRefused as refused:
                 raise NotHere(str(refused)) from refused
             group_keys.append(
                 Key(
                     len(group_keys),
                     delete_files,
-                    tuple(delete_keys.columns[i] for i in field_ids),
+                    tuple(key_definition.columns[i] for i in field_ids),
                     int(java_staging.records(delete_files)),
-                    self.session.delete_staging(delete_keys),
+                    self.session.delete_staging(key_definition),
                     self.session.added,
                 )
             )
@@ -457,7 +457,10 @@ class CheckedRewrite:
             raise NotHere("their data files move to another partition spec")
         if group_keys and int(java_staging.paths(tasks)) < int(tasks.size()):
             raise NotHere("a data file is in the table twice")
-        if any(int(java_staging.paths(key.files)) < int(key.files.size()) for key in group_keys):
+        if any(
+            int(java_staging.paths(key.delete_files)) < int(key.delete_files.size())
+            for key in group_keys
+        ):
             raise NotHere("an equality delete file is in the table twice")
         return group_keys
 

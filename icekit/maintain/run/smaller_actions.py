@@ -28,7 +28,7 @@ from icekit.maintain.engine_prediction import ask_planner, engine_groups
 from icekit.maintain.planning.rewrite_actions import filter_without
 from icekit.maintain.run.action_progress import ActionProgress
 from icekit.maintain.run.options import Retry
-from icekit.rows.deletes.find import remaining
+from icekit.rows.deletes.conversion_inputs import remaining_deletes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,12 +87,12 @@ def remaining_expiry(lake: Lake, action: Action) -> Action | None:
 
 def _has_deletes_left(lake: Lake, action: Action) -> bool:
     """Whether the table still has equality deletes that a conversion was planned for."""
-    snapshot_deletes = remaining(
+    snapshot_deletes = remaining_deletes(
         lake.spark,
         action.sql_name,
         branch=action.branch,
         partitions=action.partitions,
-        up_to=action.integer_argument("up_to", _ANY_SEQUENCE_NUMBER),
+        max_sequence=action.integer_argument("up_to", _ANY_SEQUENCE_NUMBER),
     )
     return snapshot_deletes is not None and bool(snapshot_deletes.scopes)
 

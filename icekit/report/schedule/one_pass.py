@@ -35,8 +35,8 @@ from icekit.maintain.run.blocked import clear_command, find_blocking_runs, plan_
 from icekit.maintain.run.options import RunSettings
 from icekit.maintain.run.trial import try_plan
 from icekit.maintain.run.verbs import interrupted_run, new_run_id, resume, run
-from icekit.report.observing import FactsCache
-from icekit.report.result import Row, failure
+from icekit.report.facts_cache import FactsCache
+from icekit.report.result import ReportRow, status_and_error
 from icekit.report.schedule.policy import Rule, SchedulePolicy, limited_to
 from icekit.report.schedule.result import (
     PassResult,
