@@ -63,9 +63,7 @@ def removed_delete_counts(
     it.
     """
     table = load_table(spark, table_name)
-    removed_count, needed_count = _dangling_java(spark, table).removed_delete_counts(
-        parent_id, snapshot_id
-    )
+    removed_count, needed_count = _dangling_java(spark, table).removed(parent_id, snapshot_id)
     return int(removed_count), int(needed_count)
 
 
