@@ -175,7 +175,7 @@ def tag_jobs(spark: SparkSession, tag: str) -> Iterator[None]:
     """Mark the jobs of this thread, and of those the engine starts from it, so that they can be
     cancelled.
     """
-    add_tag, remove_tag, _ = _tag_methods(spark)
+    add_tag, remove_tag, _ = _add_remove_cancel_methods(spark)
     add_tag(tag)
     try:
         yield
@@ -190,7 +190,7 @@ def cancel_jobs(spark: SparkSession, tag: str) -> None:
     that is begun later.
     """
     with contextlib.suppress(Exception):
-        *_, cancel_by_tag = _tag_methods(spark)
+        *_, cancel_by_tag = _add_remove_cancel_methods(spark)
         cancel_by_tag(tag)
 
 
@@ -304,7 +304,7 @@ class Stop:
             raise
 
 
-def _tag_methods(spark: SparkSession) -> tuple[Callable[[str], Any], ...]:
+def _add_remove_cancel_methods(spark: SparkSession) -> tuple[Callable[[str], Any], ...]:
     """The methods that add a tag, remove it, and cancel by it."""
     # The session's own tags are known to the thread that set them; the context's to all. Connect
     # has no context.

@@ -378,18 +378,18 @@ def walk_plan(node: Any) -> Iterator[Any]:
         yield from walk_plan(child)
 
 
-def nodes_with_match_subqueries(node: Any) -> Iterator[Any]:
+def nodes_with_match_filters(node: Any) -> Iterator[Any]:
     """A plan's nodes, and those of the sub-queries by which a copy-on-write MERGE looks for
     matches.
     """
     for plan_node in walk_plan(node):
         yield plan_node
         if node_class(plan_node) == "BatchScanExec":
-            for subquery_plan in match_subquery_plans(plan_node):
-                yield from nodes_with_match_subqueries(subquery_plan)
+            for match_filter_plan in match_filter_plans(plan_node):
+                yield from nodes_with_match_filters(match_filter_plan)
 
 
-def match_subquery_plans(scan_node: Any) -> Iterator[Any]:
+def match_filter_plans(scan_node: Any) -> Iterator[Any]:
     """The plans of the sub-queries by which a copy-on-write MERGE looks for matches, before it
     scans.
     """

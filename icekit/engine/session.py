@@ -277,7 +277,7 @@ def own_settings(
     ) | session_settings
 
 
-def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
+def check_settings(jvm: Any, spark_settings: Mapping[str, str]) -> None:
     """Raise SparkUnavailable, with its name, for a setting that Spark SQL rejects, before there is
     a session.
 
@@ -285,7 +285,7 @@ def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
     many minutes.
     """
     probe_conf = jvm.org.apache.spark.sql.internal.SQLConf()
-    for key, setting_value in settings.items():
+    for key, setting_value in spark_settings.items():
         if key.startswith("spark.sql."):
             try:
                 probe_conf.setConfString(key, setting_value)

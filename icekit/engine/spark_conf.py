@@ -208,24 +208,24 @@ def _catalog_settings(
     return jdbc_settings, [*packages, JDBC_DRIVERS[scheme]]
 
 
-def _choose_file_io(settings: dict[str, str]) -> list[str]:
+def _choose_file_io(catalog_settings: dict[str, str]) -> list[str]:
     """Choose the FileIO for the storage that the profile names; returns its packages."""
-    warehouse = settings.get("warehouse", "")
+    warehouse = catalog_settings.get("warehouse", "")
     for key_prefix, location_schemes, io_class, maven_package in (
         ("s3.", ("s3:", "s3a:", "s3n:"), "aws.s3.S3FileIO", AWS_BUNDLE),
         ("gcs.", ("gs:",), "gcp.gcs.GCSFileIO", GCP_BUNDLE),
         ("adls.", ("abfs:", "abfss:", "wasb:", "wasbs:"), "azure.adlsv2.ADLSFileIO", AZURE_BUNDLE),
     ):
         if warehouse.startswith(location_schemes) or any(
-            key.startswith(key_prefix) for key in settings
+            key.startswith(key_prefix) for key in catalog_settings
         ):
-            settings.setdefault("io-impl", f"org.apache.iceberg.{io_class}")
+            catalog_settings.setdefault("io-impl", f"org.apache.iceberg.{io_class}")
             # pyiceberg addresses a custom S3 endpoint by path by default.
-            if key_prefix == "s3." and "s3.endpoint" in settings:
-                settings.setdefault("s3.path-style-access", "true")
+            if key_prefix == "s3." and "s3.endpoint" in catalog_settings:
+                catalog_settings.setdefault("s3.path-style-access", "true")
                 # Java's client does not start without a region; a custom endpoint rarely has one.
                 if "AWS_REGION" not in os.environ:
-                    settings.setdefault(
+                    catalog_settings.setdefault(
                         "client.region", os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
                     )
             return [maven_package]

@@ -21,31 +21,33 @@ class FileRange(NamedTuple):
     row_count: int = 1
 
 
-def mean_file_opens(ranges: Sequence[FileRange]) -> float:
+def mean_file_opens(file_ranges: Sequence[FileRange]) -> float:
     """The mean number of these files that a filter ``column = value`` opens, for the values of
     their rows: 1 if no two ranges overlap, all if they are the same.
 
     Nobody knows how values are distributed within a file, so that they count as evenly spread over
     its range. 0 without files.
     """
-    if not ranges:
+    if not file_ranges:
         return 0.0
-    integer_spans = _integer_spans(ranges)
-    overlaps = _Overlaps(integer_spans)
-    row_weights = [max(file_range.row_count, 1) for file_range in ranges]
+    integer_spans = _integer_spans(file_ranges)
+    span_sums = _SpanSums(integer_spans)
+    row_weights = [max(file_range.row_count, 1) for file_range in file_ranges]
     weighted_opens = sum(
-        weight * overlaps.total_length_between(low, high) / (high - low)
+        weight * span_sums.total_overlap_with(low, high) / (high - low)
         for weight, (low, high) in zip(row_weights, integer_spans, strict=True)
     )
-    return min(max(weighted_opens / sum(row_weights), 1.0), float(len(ranges)))
+    return min(max(weighted_opens / sum(row_weights), 1.0), float(len(file_ranges)))
 
 
-def file_opens_from_sample(ranges: Sequence[FileRange], file_count: int) -> float:
+def file_opens_from_sample(sampled_ranges: Sequence[FileRange], file_count: int) -> float:
     """The mean number of files that such a filter opens among ``file_count``, of which these are a
     random sample.
     """
     return file_opens_from_share(
-        mean_file_opens(ranges) / max(len(ranges), 1), len(ranges), file_count
+        mean_file_opens(sampled_ranges) / max(len(sampled_ranges), 1),
+        len(sampled_ranges),
+        file_count,
     )
 
 
@@ -73,19 +75,19 @@ def mean_overlap(groups: Iterable[Sequence[FileRange]]) -> float | None:
     return other_file_opens / pair_count if pair_count else None
 
 
-def _integer_spans(ranges: Sequence[FileRange]) -> list[tuple[int, int]]:
+def _integer_spans(file_ranges: Sequence[FileRange]) -> list[tuple[int, int]]:
     """The ranges as whole numbers that keep the order of the values, and their distances where
     these have any; each up to, and without, its second number.
     """
-    lows = [file_range.low for file_range in ranges]
-    highs = [max(file_range.low, file_range.high) for file_range in ranges]
+    lows = [file_range.low for file_range in file_ranges]
+    highs = [max(file_range.low, file_range.high) for file_range in file_ranges]
     if isinstance(lows[0], str):
         integer_bounds = _integers_of_texts([*lows, *highs])
     elif isinstance(lows[0], int):
         integer_bounds = [int(value) for value in (*lows, *highs)]
     else:
         integer_bounds = _integers_of_fractions([*lows, *highs])
-    range_count = len(ranges)
+    range_count = len(file_ranges)
     return [(integer_bounds[i], integer_bounds[range_count + i] + 1) for i in range(range_count)]
 
 
@@ -125,7 +127,7 @@ def _integers_of_fractions(values: Sequence[float | Decimal]) -> list[int]:
     return [step_number(value) for value in values]
 
 
-class _Overlaps:
+class _SpanSums:
     """What some spans have in common with another one, in O(log n)."""
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
@@ -135,16 +137,16 @@ class _Overlaps:
         self.low_sums = [0, *accumulate(self.lows)]
         self.high_sums = [0, *accumulate(self.highs)]
 
-    def total_length_between(self, lower_limit: int, upper_limit: int) -> int:
+    def total_overlap_with(self, low: int, high: int) -> int:
         """The lengths that the spans have between two numbers, added up."""
-        return self._total_length_below(upper_limit) - self._total_length_below(lower_limit)
+        return self._total_overlap_below(high) - self._total_overlap_below(low)
 
-    def _total_length_below(self, upper_limit: int) -> int:
+    def _total_overlap_below(self, value: int) -> int:
         """The lengths that the spans have below a number, added up."""
-        spans_begun_count = bisect_left(self.lows, upper_limit)
-        spans_ended_count = bisect_left(self.highs, upper_limit)
-        return (spans_begun_count * upper_limit - self.low_sums[spans_begun_count]) - (
-            spans_ended_count * upper_limit - self.high_sums[spans_ended_count]
+        spans_begun_count = bisect_left(self.lows, value)
+        spans_ended_count = bisect_left(self.highs, value)
+        return (spans_begun_count * value - self.low_sums[spans_begun_count]) - (
+            spans_ended_count * value - self.high_sums[spans_ended_count]
         )
 
 

@@ -370,12 +370,14 @@ def _range_overlaps(
 
 
 def _overlap_count(
-    ranges: Sequence[tuple[Any, Any]], other_ranges: Iterable[tuple[Any, Any]]
+    value_ranges: Sequence[tuple[Any, Any]], other_value_ranges: Iterable[tuple[Any, Any]]
 ) -> int:
     """How many pairs of a range and another one have a value in common, in O(n log n)."""
-    lows = sorted(low for low, _ in ranges)
-    highs = sorted(high for _, high in ranges)
-    return sum(bisect_right(lows, high) - bisect_left(highs, low) for low, high in other_ranges)
+    lows = sorted(low for low, _ in value_ranges)
+    highs = sorted(high for _, high in value_ranges)
+    return sum(
+        bisect_right(lows, high) - bisect_left(highs, low) for low, high in other_value_ranges
+    )
 
 
 def sample_metrics(
@@ -551,16 +553,16 @@ def _column_sample(
     bounds_file_count = sum(
         None not in bounds_pair for bounds_pair in zip(lower_bounds, upper_bounds, strict=True)
     )
-    ranges: list[FileRange] = []
+    file_ranges: list[FileRange] = []
     ranges_by_partition: dict[Partition, list[FileRange]] = defaultdict(list)
     for file, partition, low, high in zip(
         files, partitions, lower_bounds, upper_bounds, strict=True
     ):
         value_range = range_of(column.type, low, high)
         if value_range is not None:
-            ranges.append(FileRange(*value_range, file["record_count"]))
-            ranges_by_partition[partition].append(ranges[-1])
-    has_all_ranges = len(ranges) == bounds_file_count > 1
+            file_ranges.append(FileRange(*value_range, file["record_count"]))
+            ranges_by_partition[partition].append(file_ranges[-1])
+    has_all_ranges = len(file_ranges) == bounds_file_count > 1
     # A file in which every value is null has no bounds, and needs none.
     all_null_file_count = sum(
         a is not None and a == b for a, b in zip(value_counts, null_counts, strict=True)
@@ -569,7 +571,7 @@ def _column_sample(
         column.name,
         bounds_file_count,
         len(files) - value_counts.count(None),
-        mean_file_opens(ranges) / len(ranges) if has_all_ranges else None,
+        mean_file_opens(file_ranges) / len(file_ranges) if has_all_ranges else None,
         all_null_file_count,
         partition_overlap=mean_overlap(ranges_by_partition.values()) if has_all_ranges else None,
     )

@@ -22,9 +22,9 @@ class PathOutside(IcekitError):
 
 
 class _SplitPath(NamedTuple):
-    """A path in two parts: a folder as it is spelled, and what follows."""
+    """A path in two parts: the moved folder that it lies in, as it is spelled, and what follows."""
 
-    folder: str
+    moved_folder: str
     inner_path: str
 
 
@@ -88,7 +88,9 @@ class MovedPaths:
     def _moved_folder(self, folder: str) -> str:
         if (split_path := self._split_folder(folder)) is not None:
             return (
-                self._new_folder(local_normal_path(split_path.folder), split_path.folder)
+                self._new_folder(
+                    local_normal_path(split_path.moved_folder), split_path.moved_folder
+                )
                 + split_path.inner_path
             )
         if self._fallback_folder is None:

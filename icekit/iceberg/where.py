@@ -71,18 +71,18 @@ def where(
         }
         if not field_terms:
             return None
-        value_combinations = _merged_combinations(
+        merged_combinations = _merged_combinations(
             {
                 tuple(frozenset({field_values[i]}) for i in field_terms)
                 for field_values in values_by_spec[spec_id]
             }
         )
-        for value_combination in value_combinations:
+        for merged_combination in merged_combinations:
             try:
                 field_predicates = [
                     _field_predicate(field, columns_by_id[field.source_id], term_sql, field_values)
                     for (field, term_sql), field_values in zip(
-                        field_terms.values(), value_combination, strict=True
+                        field_terms.values(), merged_combination, strict=True
                     )
                 ]
             except (OverflowError, ValueError):

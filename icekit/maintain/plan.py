@@ -7,7 +7,7 @@ from icekit.common import frozen, sql
 from icekit.common.command_line import command_line
 from icekit.common.units import count, size
 from icekit.common.view import Badge, Block, Folded, Item, Sentence, Shown
-from icekit.health.facts.snapshot_statistics import renewal_statement, statistics_of
+from icekit.health.facts.snapshot_statistics import compute_statistics_sql, statistics_of
 from icekit.iceberg.metadata import Json
 from icekit.maintain.action import Action, names_and_others
 from icekit.maintain.prediction import EQUALITY_DELETE, Prediction, total_of
@@ -201,7 +201,7 @@ def statistics_notes(
     statistics = statistics_of(metadata, snapshot_id)
     kinds_text = " and ".join(f"{statistic.kind} statistics" for statistic in statistics)
     renewal_sql = "; ".join(
-        renewal_statement(catalog, table, statistic) for statistic in statistics
+        compute_statistics_sql(catalog, table, statistic) for statistic in statistics
     )
     note = (
         f"The snapshot has {kinds_text}; those that this plan commits have none. To renew them "

@@ -27,7 +27,7 @@ _SIGNS = dict.fromkeys(STATUSES[:5], "✖") | {
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """The content of a run's index: its rows so far of ``table_count`` tables, and information
+    """The content of a run's index: its rows so far of ``expected_table_count`` tables, and information
     about the run.
 
     ``earlier_runs`` holds earlier runs; ``thresholds`` decide which tables got worse since then;
@@ -37,7 +37,7 @@ class Index:
     rows: Sequence[ReportRow]
     made_at: str
     catalog: str
-    table_count: int = 0
+    expected_table_count: int = 0
     earlier_runs: Mapping[str, Sequence[HealthRecord]] = field(default_factory=dict)
     thresholds: Thresholds = field(default_factory=Thresholds)
     problems: Sequence[str] = ()

@@ -236,7 +236,7 @@ def report(
             rows=rows,
             made_at=f"{now:%Y-%m-%d %H:%M} UTC",
             catalog=lake.name,
-            table_count=len(table_names),
+            expected_table_count=len(table_names),
             earlier_runs=earlier_runs,
             thresholds=thresholds,
             problems=problems,

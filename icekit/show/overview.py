@@ -148,13 +148,13 @@ def _shorten_finding(finding_text: str, max_width: int) -> str:
     return textwrap.shorten(first_finding_text, max_width, placeholder=" …")
 
 
-def _error_lines(tables: Sequence[TableSummary], max_width: int) -> Iterator[str]:
+def _error_lines(summaries: Sequence[TableSummary], max_width: int) -> Iterator[str]:
     """Why tables cannot be read; paths are never broken."""
-    for table in tables:
-        if table.error is None:
+    for summary in summaries:
+        if summary.error is None:
             continue
         yield from textwrap.wrap(
-            f"{printable_text(table.table)}: {table.error}",
+            f"{printable_text(summary.table)}: {summary.error}",
             max_width,
             subsequent_indent="  ",
             break_long_words=False,

@@ -42,18 +42,18 @@ def file_sizes(
     data_totals = facts.data
     min_size_bytes = min_file_size(target_bytes, thresholds_in_force.min_file_size_ratio)
     max_size_bytes = max_file_size(target_bytes, thresholds_in_force.max_file_size_ratio)
-    edges_bytes = set(facts.data_edges)
+    range_edges = set(facts.data_edges)
     if coarse:
-        edges_bytes = {
+        range_edges = {
             0,
             *(
-                edge_bytes
-                for edge_bytes in (target_bytes // 16, target_bytes // 4)
-                if edge_bytes < min_size_bytes
+                coarse_edge
+                for coarse_edge in (target_bytes // 16, target_bytes // 4)
+                if coarse_edge < min_size_bytes
             ),
         }
     # A rewrite leaves a file of exactly either limit alone.
-    edges_bytes = (edges_bytes | {min_size_bytes, max_size_bytes + 1}) - {max_size_bytes}
+    range_edges = (range_edges | {min_size_bytes, max_size_bytes + 1}) - {max_size_bytes}
     range_rows = [
         (
             size_range(bar.lower_bytes, bar.upper_bytes),
@@ -66,7 +66,7 @@ def file_sizes(
             min_size_bytes <= bar.lower_bytes <= max_size_bytes,
         )
         for bar in file_size_histogram(
-            facts, tuple(sorted(edges_bytes)), (min_size_bytes, max_size_bytes)
+            facts, tuple(sorted(range_edges)), (min_size_bytes, max_size_bytes)
         )
     ]
     return Grid("", grid_columns, range_rows)

@@ -19,7 +19,7 @@ from icekit.engine.planner import (
     executed_command_plan,
     metric,
     node_class,
-    nodes_with_match_subqueries,
+    nodes_with_match_filters,
 )
 from icekit.health.facts.model import TableFacts
 from icekit.iceberg.file_kind import Kind
@@ -246,9 +246,7 @@ def _shuffle_bytes(physical_plan: Any) -> int:
     where there is none.
     """
     shuffle_read_bytes = 0
-    for plan_node in (
-        nodes_with_match_subqueries(physical_plan) if physical_plan is not None else ()
-    ):
+    for plan_node in nodes_with_match_filters(physical_plan) if physical_plan is not None else ():
         if node_class(plan_node) == "AQEShuffleReadExec":
             shuffle_read_bytes = shuffle_read_bytes or metric(plan_node, "partitionDataSize")
         elif node_class(plan_node) == "ShuffleExchangeExec":

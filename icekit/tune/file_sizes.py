@@ -357,7 +357,7 @@ def _commit_frequency_changes(facts: TableFacts) -> Iterator[Change]:
         return
     mean_interval_ms = commit_rhythm.interval_seconds * 1000
     less_often_clause = ""
-    if (needed_interval_ms := commit_rhythm.interval_ms(min_file_bytes)) is not None:
+    if (needed_interval_ms := commit_rhythm.interval_ms_for_file_size(min_file_bytes)) is not None:
         less_often_clause = (
             f"; one commit every {span(needed_interval_ms)} instead of every "
             f"{span(mean_interval_ms)} (mean) would. Commit less often,"

@@ -129,8 +129,8 @@ def _measure_planning(variant: str, box: Sandbox, sql_filters: SqlFilters) -> Fi
     scan as Spark plans it.
     """
     facts = box.observe()
-    opened_manifest_count = mean_plan_figures(box, sql_filters)["manifests"]
-    figures = {OPENED: opened_manifest_count, MANIFESTS: facts.manifests.data_count}
+    mean_opened_manifests = mean_plan_figures(box, sql_filters)["manifests"]
+    figures = {OPENED: mean_opened_manifests, MANIFESTS: facts.manifests.data_count}
     if facts.data.file_count <= _MOST_FILES:
         is_planning_mode = variant in (LOCAL, DISTRIBUTED)
         mode_settings = (

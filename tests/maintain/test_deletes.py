@@ -13,7 +13,11 @@ from icekit.iceberg.definition import PartitionSpec
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.partition import Partition
 from icekit.maintain.action import Action
-from icekit.maintain.planning.candidates import DeleteLoad, delete_loads, dropped_delete_count
+from icekit.maintain.planning.candidates import (
+    DeleteLoad,
+    delete_loads,
+    dropped_and_dangling_delete_count,
+)
 from icekit.maintain.planning.table_plan import delete_files_removed, with_dangling_once
 from icekit.maintain.prediction import Prediction
 from tests.factories import BY_DAY, FIRST_DAY, MIB, file_group, partition, table_facts
@@ -146,7 +150,7 @@ GLOBALLY = [data(1), equality(3, HOME)]
 def test_a_rewrite_drops_what_no_live_file_is_older_than(
     facts: TableFacts, sequence_number: int, chosen: list[Partition], dropped: int
 ) -> None:
-    assert dropped_delete_count(facts, chosen, sequence_number) == dropped
+    assert dropped_and_dangling_delete_count(facts, chosen, sequence_number) == dropped
 
 
 def test_a_rewrite_of_some_files_of_a_partition_drops_the_deletes_that_only_those_need() -> None:

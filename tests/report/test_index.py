@@ -34,7 +34,9 @@ GONE = ReportRow("db.gone", "misconfigured", 0.1, error="There is no table \x00 
 
 
 def written(folder: Path, *rows: ReportRow, **more: Any) -> str:
-    index = Index(rows=rows, made_at="now", catalog="lake", **{"table_count": len(rows)} | more)
+    index = Index(
+        rows=rows, made_at="now", catalog="lake", **{"expected_table_count": len(rows)} | more
+    )
     return write_index(index, folder / "index.html").read_text()
 
 
@@ -105,7 +107,7 @@ def test_an_index_looks_like_its_golden_file(tmp_path: Path, golden: Golden) -> 
         ReportRow("db.<b>.another_name_that_is_long", "crashed", 1.0),
         ReportRow("db.slow", "timed out", 2.0, error="slow <b>"),
     ]
-    page = written(tmp_path, *rows, table_count=9, earlier_runs={"db.events": before})
+    page = written(tmp_path, *rows, expected_table_count=9, earlier_runs={"db.events": before})
 
     golden("index/several.html", page)
     golden("index/empty.html", written(tmp_path))

@@ -90,7 +90,7 @@ def diagnose(
         for finding_name, check in SYMPTOMS.items()
         if (finding := check(context)) is not None
     ]
-    if facts.is_unreadable:
+    if facts.has_unreadable_columns:
         # Spark runs no statement on the table.
         findings = [replace(finding, sql=()) for finding in findings]
     return Findings(sorted(findings, key=lambda f: -f.severity))

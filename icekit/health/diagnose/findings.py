@@ -119,7 +119,7 @@ def command_for(facts: TableFacts, finding_name: str) -> str | None:
     on this table. Facts of a branch, a tag or the past have the command that plans for the table as
     it is now.
     """
-    if facts.contradictions or facts.is_unreadable:
+    if facts.contradictions or facts.has_unreadable_columns:
         return None
     if facts.ref is not None:
         has_command = finding_name in COMPACTED or finding_name in MAINTAINED

@@ -160,7 +160,7 @@ def unsupported_columns(context: Context) -> Finding | None:
     if not facts.unsupported_columns:
         return None
     effect = "icekit rewrites nothing of the table, and tries nothing on it."
-    if facts.is_unreadable:
+    if facts.has_unreadable_columns:
         effect = f"Spark opens the table neither to read nor to change it. {effect}"
     remedies = [
         newer_engine_sentence(facts.unsupported_columns),

@@ -3,7 +3,7 @@
 from icekit.common.units import count, elapsed, first_names, percent, size, span
 from icekit.health.diagnose.findings import NAMED_WRITERS, Context, Finding, Severity
 from icekit.health.facts.retention import DEFAULT_STAGED_HOURS, HOUR_MS
-from icekit.health.facts.snapshot_statistics import renewal_statement
+from icekit.health.facts.snapshot_statistics import compute_statistics_sql
 from icekit.iceberg.snapshots import History
 
 #: A choice: the time of one small request to an object store, in seconds.
@@ -255,6 +255,6 @@ def stale_statistics(context: Context) -> Finding | None:
         remedy="Compute the statistics again, best after each large load. If nothing renews them, "
         "let Spark ignore them: spark.sql.iceberg.report-column-stats=false.",
         sql=tuple(
-            renewal_statement(facts.catalog, facts.table, age.statistics) for age in stale_ages
+            compute_statistics_sql(facts.catalog, facts.table, age.statistics) for age in stale_ages
         ),
     )

@@ -87,7 +87,7 @@ def _lost_partitions_sql(context: Context, missing_summary: MissingFiles) -> str
     # Files of another spec may have such rows too.
     if (
         facts.ref is not None
-        or len({partition.spec_id for partition in file_counts_by_partition}) != 1
+        or len({present_partition.spec_id for present_partition in file_counts_by_partition}) != 1
     ):
         return None
     lost_partitions = [

@@ -85,12 +85,14 @@ class AppendRhythm:
     interval_seconds: float
     median_partition_bytes: float
 
-    def interval_ms(self, file_size: int) -> float | None:
+    def interval_ms_for_file_size(self, file_size: int) -> float | None:
         """The time between commits at which a file per partition would have this size; None if it
         is more than a day, which nobody waits for.
         """
-        interval = 1000 * self.interval_seconds * file_size / max(self.median_partition_bytes, 1)
-        return interval if interval <= _DAY_MS else None
+        needed_interval_ms = (
+            1000 * self.interval_seconds * file_size / max(self.median_partition_bytes, 1)
+        )
+        return needed_interval_ms if needed_interval_ms <= _DAY_MS else None
 
 
 def row_writing_commits(commits: Iterable[Commit]) -> list[Commit]:
@@ -131,11 +133,11 @@ def frequent_commits(context: Context) -> Finding | None:
     ):
         return None
     # A file per partition and commit would then have the size that a rewrite leaves alone.
-    interval_ms = commit_rhythm.interval_ms(context.min_file_size)
+    needed_interval_ms = commit_rhythm.interval_ms_for_file_size(context.min_file_size)
     interval_text = ""
-    if interval_ms is not None:
+    if needed_interval_ms is not None:
         interval_text = (
-            f". With one commit every {span(interval_ms)}, a file per partition would have "
+            f". With one commit every {span(needed_interval_ms)}, a file per partition would have "
             f"{size(context.min_file_size)}"
         )
     return context.finding(

@@ -202,7 +202,7 @@ class TableFacts:
         )
 
     @property
-    def is_unreadable(self) -> bool:
+    def has_unreadable_columns(self) -> bool:
         """Whether the engine cannot read a column, so that it does nothing with the table but list
         orphan files.
         """
@@ -210,7 +210,10 @@ class TableFacts:
 
     @cached_property
     def _settings_in_force(self) -> Mapping[str, str | None]:
-        return {**self.properties, **{setting.name: setting.value for setting in self.settings}}
+        return {
+            **self.properties,
+            **{table_setting.name: table_setting.value for table_setting in self.settings},
+        }
 
     def setting(self, name: str) -> str | None:
         """The value in force of a table property (explicit or default)."""

@@ -621,14 +621,14 @@ def _needed_snapshots(
     """
     if need_hours is None:
         return []
-    need_ms = need_hours * HOUR_MS
-    if max_age_ms < need_ms:
+    needed_age_ms = need_hours * HOUR_MS
+    if max_age_ms < needed_age_ms:
         raise ParameterError(
             f"You need {need_hours:g} hours of time travel, but the retention keeps "
             f'{span(max_age_ms)}. Set keep_hours (--keep) to "{need_hours:g} hours" or more.'
         )
     for index, snapshot in enumerate(current_lineage):
-        if snapshot["timestamp-ms"] <= now_ms - need_ms:
+        if snapshot["timestamp-ms"] <= now_ms - needed_age_ms:
             return current_lineage[: index + 1]
     return []
 

@@ -65,7 +65,9 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
     return tuple(statistics)
 
 
-def renewal_statement(catalog: str, table: Sequence[str], statistics: SnapshotStatistics) -> str:
+def compute_statistics_sql(
+    catalog: str, table: Sequence[str], statistics: SnapshotStatistics
+) -> str:
     """The statement that computes such statistics for the current snapshot."""
     procedure = f"compute_{statistics.kind}_stats"
     table_name = display_name(table)

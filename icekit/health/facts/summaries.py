@@ -31,7 +31,7 @@ def field_ranges(
 ) -> list[FieldRange]:
     """The range of each partition field over the partitions of a manifest."""
     values_by_field = zip(*(partition.values for partition in partitions), strict=True)
-    ranges = []
+    ranges_of_fields = []
     for field, field_values in zip(fields, values_by_field, strict=False):
         non_null_values = [
             comparable_value(field.result_type, value)
@@ -45,8 +45,8 @@ def field_ranges(
         max_value = max(non_nan_values, default=None)
         has_null = len(non_null_values) < len(field_values)
         has_nan = len(non_nan_values) < len(non_null_values)
-        ranges.append(FieldRange(min_value, max_value, has_null, has_nan))
-    return ranges
+        ranges_of_fields.append(FieldRange(min_value, max_value, has_null, has_nan))
+    return ranges_of_fields
 
 
 def comparable_value(result_type: str, value: Any) -> Any:

@@ -299,7 +299,7 @@ class WriterLog:
         for branch in lineages.branches:
             branch_ranges = lineages.ranges(branch)
             for job, indexes_by_chain in self._indexes.items():
-                newest_id = _first_snapshot(lineages, branch_ranges, indexes_by_chain)
+                newest_id = _newest_snapshot(lineages, branch_ranges, indexes_by_chain)
                 if newest_id is not None:
                     silent_ms = last_write_by_branch[branch] - snapshots[newest_id]["timestamp-ms"]
                     branches_by_state[job, newest_id, silent_ms > most_silent_ms].append(branch)
@@ -326,11 +326,13 @@ class WriterLog:
         return tuple(sorted(writer_states, key=lambda state: (-state.committed_ms, state.text)))
 
 
-def _first_snapshot(
-    lineages: Lineages, ranges: Sequence[LineageRange], indexes_by_chain: Mapping[int, list[int]]
+def _newest_snapshot(
+    lineages: Lineages,
+    branch_ranges: Sequence[LineageRange],
+    indexes_by_chain: Mapping[int, list[int]],
 ) -> int | None:
     """The first snapshot of some ranges that is at one of the indexes, which are in order."""
-    for chain_index, start_index, stop_index in ranges:
+    for chain_index, start_index, stop_index in branch_ranges:
         chain_indexes = indexes_by_chain.get(chain_index, [])
         list_position = bisect_left(chain_indexes, start_index)
         if list_position < len(chain_indexes) and chain_indexes[list_position] < stop_index:

@@ -67,7 +67,7 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str) -> Stora
         orphan_files = spark.sql(dry_run_sql).toDF("file_path")
         orphan_count = orphan_files.count()
         measured_paths = sample_paths(orphan_files, MOST_MEASURED)
-        measured_sizes = _file_sizes(spark, table, measured_paths)
+        measured_sizes = _measured_sizes(spark, table, measured_paths)
     return StorageFacts(
         int(cutoff.timestamp() * 1000),
         orphan_count,
@@ -139,7 +139,7 @@ def estimated_bytes(file_count: int, sizes: Sequence[int]) -> int | None:
     return round(file_count * sum(sizes) / len(sizes)) if sizes else None
 
 
-def _file_sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list[int]:
+def _measured_sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list[int]:
     """Bytes of each file from the table's own FileIO; files without an answer in time are left
     out.
     """

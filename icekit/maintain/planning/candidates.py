@@ -120,7 +120,7 @@ def _reached_by_positions(sequence_counts: Iterable[SequenceCounts]) -> tuple[in
     return data_file_count, file_pair_count
 
 
-def dropped_delete_count(
+def dropped_and_dangling_delete_count(
     facts: TableFacts, partitions: Iterable[Partition], sequence_number: int
 ) -> int:
     """How many delete files are dropped when every data file with deletes in these partitions is

@@ -139,7 +139,7 @@ def _mean_opens(sampled_ranges: Sequence[FileRange | None], file_count: int) -> 
     )
 
 
-def actual_filter_opens(
+def filter_opens_of_added_files(
     read: Callable[[str], bytes], metadata: Json, action: Action, commits: Iterable[Json]
 ) -> tuple[FilterOpens, ...]:
     """What the filters of an action's prediction open of the files that its commits added."""
@@ -161,7 +161,7 @@ def actual_filter_opens(
     sampled_rows = file_rows
     if len(file_rows) > _SAMPLED_FILES:
         sampled_rows = random.Random(0).sample(file_rows, _SAMPLED_FILES)
-    actual_filters: list[FilterOpens] = []
+    filters_with_actual_opens: list[FilterOpens] = []
     for column_index, filter_opens in enumerate(predicted_filters, 1):
         file_ranges = _file_ranges(filter_columns[column_index - 1], sampled_rows, column_index)
         opens_after = (
@@ -169,10 +169,10 @@ def actual_filter_opens(
             if file_ranges is None
             else _mean_opens(file_ranges, len(file_rows))
         )
-        actual_filters.append(
+        filters_with_actual_opens.append(
             replace(filter_opens, files_after=len(file_rows), opens_after=opens_after)
         )
-    return tuple(actual_filters)
+    return tuple(filters_with_actual_opens)
 
 
 def _added_files(

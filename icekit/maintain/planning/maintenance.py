@@ -158,7 +158,7 @@ def _allowed_procedures(case: _Case, procedures: Sequence[str]) -> tuple[Sequenc
     """
     facts = case.facts
     allowed_procedures = procedures
-    if facts.is_unreadable:
+    if facts.has_unreadable_columns:
         # The one that reads no metadata table.
         allowed_procedures = [
             procedure for procedure in allowed_procedures if procedure == "remove_orphan_files"

@@ -249,7 +249,7 @@ def propose(
     case = _Case(lake, facts, findings, savings, command_options)
     proposals: list[Proposal] = []
     forecast = compaction_plan = None
-    if "equality_deletes" in findings.names and not facts.is_unreadable:
+    if "equality_deletes" in findings.names and not facts.has_unreadable_columns:
         forecast = forecast_facts(lake, facts, executor)
         case.notes.append(_heap_sentence(forecast))
     if is_rewritable:

@@ -125,8 +125,8 @@ def rewrite_action(
     partition_filter = (
         facts.where(partitions) if mode != "table" and has_filter(facts, partitions) else None
     )
-    excluded_filter = (
-        _exclusion_filter(inputs, partitions, earlier_actions) if mode == "spec" else None
+    excluded_rows_filter = (
+        _excluded_rows_filter(inputs, partitions, earlier_actions) if mode == "spec" else None
     )
     candidates_by_saving = sorted(batch, key=lambda c: -c.prediction.file_opens_saved)
     return Action(
@@ -140,8 +140,8 @@ def rewrite_action(
         partition_names=tuple(
             facts.partition_name(p) for c in candidates_by_saving for p in c.partitions
         )[:_NAMES],
-        where=filter_without(partition_filter, excluded_filter),
-        unless=excluded_filter,
+        where=filter_without(partition_filter, excluded_rows_filter),
+        unless=excluded_rows_filter,
         must_save=all(c.must_save for c in batch),
         order=inputs.order,
         options=_rewrite_options(inputs, mode),
@@ -206,7 +206,7 @@ def _why(inputs: RewriteInputs, batch: Sequence[Candidate], partitions: Sequence
     return why
 
 
-def _exclusion_filter(
+def _excluded_rows_filter(
     inputs: RewriteInputs, partitions: Sequence[Partition], earlier_actions: Sequence[Action]
 ) -> str | None:
     """A filter for rows of the current spec's partitions, and of those of other specs that earlier
@@ -231,10 +231,10 @@ def _exclusion_filter(
     excluded_partitions = [
         p for p in dict.fromkeys((*current_partitions, *moved_partitions)) if facts.is_filterable(p)
     ]
-    excluded_filter = facts.where(excluded_partitions) if excluded_partitions else None
+    excluded_rows_filter = facts.where(excluded_partitions) if excluded_partitions else None
     return (
-        excluded_filter
-        if excluded_filter is not None and len(excluded_filter) <= _LONGEST_FILTER
+        excluded_rows_filter
+        if excluded_rows_filter is not None and len(excluded_rows_filter) <= _LONGEST_FILTER
         else None
     )
 

@@ -104,7 +104,7 @@ def savings_of_selection(
     facts: TableFacts, findings: Findings, selection: RewriteSelection
 ) -> Savings:
     """Work out what the selected rewrites would save, and the manifests that ``findings`` name."""
-    if facts.contradictions or facts.is_unreadable:
+    if facts.contradictions or facts.has_unreadable_columns:
         findings = Findings()
     selected_candidates = selection.selected_candidates
     partitions_under_deletes = {
@@ -214,20 +214,22 @@ def _waiting_sentence(facts: TableFacts, selection: RewriteSelection) -> str:
     return f"Compaction postpones {postponed_text}" if postponed_text else ""
 
 
-def _savings_sentence(before: Savings, after: Savings, saves_verb: str) -> str:
+def _savings_sentence(savings_before: Savings, savings_after: Savings, saves_verb: str) -> str:
     """What ``after`` saves in addition to ``before``; empty if that is nothing."""
-    opens_saved = after.opens_saved - before.opens_saved
-    manifests_saved = after.manifests_gone - before.manifests_gone
+    opens_saved = savings_after.opens_saved - savings_before.opens_saved
+    manifests_saved = savings_after.manifests_gone - savings_before.manifests_gone
     saved_texts = [
-        f"{opens_saved:,} of {count(after.scan_opens, 'file open')}" if opens_saved > 0 else "",
-        f"{manifests_saved:,} of {count(after.scan_manifests, 'manifest')}"
+        f"{opens_saved:,} of {count(savings_after.scan_opens, 'file open')}"
+        if opens_saved > 0
+        else "",
+        f"{manifests_saved:,} of {count(savings_after.scan_manifests, 'manifest')}"
         if manifests_saved > 0
         else "",
     ]
     if not any(saved_texts):
         return ""
-    share = after.share_of(after.saved_bytes - before.saved_bytes) or 0.0
-    rewritten_bytes = after.rewrite_bytes - before.rewrite_bytes
+    share = savings_after.share_of(savings_after.saved_bytes - savings_before.saved_bytes) or 0.0
+    rewritten_bytes = savings_after.rewrite_bytes - savings_before.rewrite_bytes
     share_text = f" ({percent(share)} cheaper by Iceberg's weights)" if share > 0 else ""
     rewrite_text = f" by rewriting {size(rewritten_bytes)}" if rewritten_bytes > 0 else ""
     saved_text = " and ".join(filter(None, saved_texts))

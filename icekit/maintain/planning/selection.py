@@ -86,10 +86,10 @@ def select(
     partitions_in_window = window_partitions(facts, policy, now or dt.datetime.now(dt.UTC))
     partitions_by_reason: dict[SkipReason, list[Partition]] = {}
     selected_candidates: list[Candidate] = []
-    selected_figures = Prediction().budget_figures
+    selected_totals = Prediction().budget_figures
     for candidate in all_candidates:
-        figures_with_candidate = tuple(
-            map(add, selected_figures, candidate.prediction.budget_figures)
+        totals_with_candidate = tuple(
+            map(add, selected_totals, candidate.prediction.budget_figures)
         )
         is_selectable = candidate.mode in {"spec", "table"} or has_filter(
             facts, candidate.partitions
@@ -103,11 +103,11 @@ def select(
             reason = SkipReason.RECENT if has_stated_time else SkipReason.LIKELY_CONFLICT
         elif not is_selectable:
             reason = SkipReason.NO_FILTER
-        elif overrun(figures_with_candidate, budget_limits) > 1:
+        elif overrun(totals_with_candidate, budget_limits) > 1:
             reason = SkipReason.OVER_BUDGET
         else:
             selected_candidates.append(candidate)
-            selected_figures = figures_with_candidate
+            selected_totals = totals_with_candidate
             continue
         partitions_by_reason.setdefault(reason, []).extend(candidate.partitions)
     skipped = tuple(

@@ -27,7 +27,7 @@ from icekit.iceberg.manifests import manifest_list
 from icekit.maintain.action import Action
 from icekit.maintain.engine_prediction import Speed, ask_planner, planner_prediction, speed_of
 from icekit.maintain.plan import Plan, statistics_notes
-from icekit.maintain.planning.candidates import dropped_delete_count
+from icekit.maintain.planning.candidates import dropped_and_dangling_delete_count
 from icekit.maintain.planning.compaction import plan
 from icekit.maintain.planning.file_order import FileBounds, predicted_filter_opens, range_columns
 from icekit.maintain.policy import findings_of, recent_minutes, thresholds_of
@@ -68,9 +68,13 @@ def delete_files_removed(
     takes_all = planned_rewrite.files_in >= sum(data_group.file_count for data_group in data_groups)
     if takes_all or not {"rewrite-all", "delete-file-threshold"}.isdisjoint(action.options):
         is_renewed = action.options.get("use-starting-sequence-number") == "false"
-        return dropped_delete_count(facts, action.partitions, sequence_number + is_renewed)
+        return dropped_and_dangling_delete_count(
+            facts, action.partitions, sequence_number + is_renewed
+        )
     # Files that stay may still need the others.
-    return planned_rewrite.scoped_deletes + dropped_delete_count(facts, (), sequence_number)
+    return planned_rewrite.scoped_deletes + dropped_and_dangling_delete_count(
+        facts, (), sequence_number
+    )
 
 
 def with_dangling_once(actions: Iterable[Action], dangling_count: int) -> tuple[Action, ...]:
@@ -323,7 +327,8 @@ def plan_table(
         compaction_plan,
         snapshot_id=table_head.snapshot_id,
         actions=with_dangling_once(
-            compaction_plan.actions, dropped_delete_count(facts, (), table_head.sequence_number)
+            compaction_plan.actions,
+            dropped_and_dangling_delete_count(facts, (), table_head.sequence_number),
         ),
         notes=tuple(notes),
     )

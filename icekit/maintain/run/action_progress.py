@@ -15,7 +15,7 @@ from icekit.health.facts.head import Head, head
 from icekit.iceberg.filter_opens import FilterOpens
 from icekit.iceberg.metadata import Json, snapshots_by_id
 from icekit.maintain.action import Action
-from icekit.maintain.planning.file_order import actual_filter_opens
+from icekit.maintain.planning.file_order import filter_opens_of_added_files
 from icekit.maintain.record.claims import ActionRecord, RunRecord, now_ms
 from icekit.maintain.record.results import Actual, actual_of, in_history, run_commits
 from icekit.maintain.run.outcome import ActionOutcome
@@ -154,7 +154,9 @@ class ActionProgress:
         with contextlib.suppress(Exception):
             read_file = lake.tables.source(self.action.table).read
             metadata = head(lake, self.action.table).metadata
-            return actual_filter_opens(read_file, metadata, self.action, self.commits.values())
+            return filter_opens_of_added_files(
+                read_file, metadata, self.action, self.commits.values()
+            )
         return ()
 
 

@@ -60,13 +60,15 @@ class Execution:
         self._stop = stop
         self._ends: list[RewriteResult | BaseException] = []
 
-    def start(self, action: Action, tags: Mapping[str, str], *, check: bool) -> None:
+    def start(self, action: Action, summary_tags: Mapping[str, str], *, check: bool) -> None:
         """Start the thread."""
 
         def work() -> None:
             try:
                 with tag_jobs(self._spark, self._job_tag):
-                    result = _run_procedure(self._spark, action, tags, stop=self._stop, check=check)
+                    result = _run_procedure(
+                        self._spark, action, summary_tags, stop=self._stop, check=check
+                    )
                     self._ends.append(result)
             except BaseException as error:
                 self._ends.append(error)
@@ -115,7 +117,7 @@ class Execution:
 def executing(
     spark: SparkSession,
     action: Action,
-    tags: Mapping[str, str],
+    summary_tags: Mapping[str, str],
     *,
     stop: Stop,
     check: bool = True,
@@ -128,9 +130,9 @@ def executing(
     stop. Raises :class:`Stopped` and starts nothing after such a request.
     """
     stop.check()
-    job_tag = new_job_tag(f"{tags.get(RUN_TAG, '')}-{action.action_id}")
+    job_tag = new_job_tag(f"{summary_tags.get(RUN_TAG, '')}-{action.action_id}")
     execution = Execution(spark, job_tag, stop)
-    execution.start(action, tags, check=check)
+    execution.start(action, summary_tags, check=check)
     try:
         with stop.on_interrupt():
             yield execution
@@ -144,20 +146,20 @@ def executing(
 def execute(
     spark: SparkSession,
     action: Action,
-    tags: Mapping[str, str],
+    summary_tags: Mapping[str, str],
     *,
     stop: Stop,
     check: bool = True,
 ) -> RewriteResult:
     """Execute an action to its end, as :func:`executing` does, and return its result."""
-    with executing(spark, action, tags, stop=stop, check=check) as execution:
+    with executing(spark, action, summary_tags, stop=stop, check=check) as execution:
         for _ in execution.elapsed_seconds():
             pass
     return execution.result()
 
 
 def _run_procedure(
-    spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool
+    spark: SparkSession, action: Action, summary_tags: Mapping[str, str], *, stop: Stop, check: bool
 ) -> RewriteResult:
     table_name = action.sql_name
     # Iceberg sets this property on whichever session is active when its source is first used, which
@@ -170,21 +172,25 @@ def _run_procedure(
     checked_table = guarded_table(spark, latest_table)
     rewrite_result = RewriteResult()
     if action.procedure == "rewrite_data_files":
-        rewrite_result = _rewrite_data(spark, action, checked_table, tags, stop=stop, check=check)
+        rewrite_result = _rewrite_data(
+            spark, action, checked_table, summary_tags, stop=stop, check=check
+        )
         if action.options.get(DANGLING) == "true":
-            drop_dangling(spark, table_name, tags, branch=action.branch, stop=stop)
+            drop_dangling(spark, table_name, summary_tags, branch=action.branch, stop=stop)
     elif action.rewrites_position_deletes:
         check_rewritten_delete_paths(spark, action)
         position_deletes = None
         if check:
             position_deletes = PositionDeletes.of_table(spark, checked_table)
-            tags = {**tags, COMPARED_POSITIONS_TAG: "true"}
+            summary_tags = {**summary_tags, COMPARED_POSITIONS_TAG: "true"}
         java_position_deletes = position_deletes and position_deletes.java
         delete_rewrite = iceberg_actions.rewritePositionDeletes(
             guarded_table(spark, latest_table, position_deletes=java_position_deletes)
         )
         with changed_rows_as_disagreement(position_deletes):
-            _configured_action(spark, action, delete_rewrite, action.options, tags).execute()
+            _configured_action(
+                spark, action, delete_rewrite, action.options, summary_tags
+            ).execute()
     elif action.procedure == "rewrite_manifests":
         manifest_rewrite = iceberg_actions.rewriteManifests(checked_table)
         if "spec_id" in action.arguments:
@@ -192,9 +198,9 @@ def _run_procedure(
         if isinstance(sort_columns := action.arguments.get("sort_by"), tuple):
             # After the spec: the names are looked up in its fields.
             manifest_rewrite = manifest_rewrite.sortBy(list(sort_columns))
-        _configured_action(spark, action, manifest_rewrite, {}, tags).execute()
+        _configured_action(spark, action, manifest_rewrite, {}, summary_tags).execute()
     elif action.procedure == CONVERT:
-        _convert(spark, action, tags, stop=stop, check=check)
+        _convert(spark, action, summary_tags, stop=stop, check=check)
     elif action.procedure == "expire_snapshots":
         # Compares the metadata before its commit with that after it.
         expiry_result = _configured_expiry(
@@ -223,16 +229,16 @@ def _configured_expiry(expiry_action: Any, action: Action) -> Any:
 
 
 def _convert(
-    spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool
+    spark: SparkSession, action: Action, summary_tags: Mapping[str, str], *, stop: Stop, check: bool
 ) -> None:
     """Run a conversion's action, each commit checked, and tagged with the files and bytes read for
     it; see :func:`icekit.rows.deletes.convert.convert`.
     """
     slice_count = action.integer_argument("slices", 1)
 
-    def tags_with_read(scopes: Sequence[Scope]) -> Mapping[str, str]:
+    def summary_tags_with_read(scopes: Sequence[Scope]) -> Mapping[str, str]:
         file_count, bytes_read = conversion_reads(scopes, slice_count)
-        return {**tags, FILES_READ_TAG: str(file_count), BYTES_READ_TAG: str(bytes_read)}
+        return {**summary_tags, FILES_READ_TAG: str(file_count), BYTES_READ_TAG: str(bytes_read)}
 
     convert(
         spark,
@@ -241,7 +247,7 @@ def _convert(
         partitions=action.partitions,
         max_sequence=action.integer_argument("up_to", _ANY_SEQUENCE_NUMBER),
         slices=slice_count,
-        tags=tags_with_read,
+        summary_tags_of=summary_tags_with_read,
         check=PositionCheck if check else None,
         before_commit=stop.check,
     )
@@ -251,7 +257,7 @@ def _rewrite_data(
     spark: SparkSession,
     action: Action,
     table: Any,
-    tags: Mapping[str, str],
+    summary_tags: Mapping[str, str],
     *,
     stop: Stop,
     check: bool,
@@ -261,7 +267,7 @@ def _rewrite_data(
     """
     checked_rewrite_refusal = ""
     try:
-        return CheckedRewrite(spark, action, table, tags, stop=stop, check=check).run()
+        return CheckedRewrite(spark, action, table, summary_tags, stop=stop, check=check).run()
     except NotHere as refusal:
         checked_rewrite_refusal = str(refusal)
     checked_groups = check_applied_delete_paths(spark, action)
@@ -287,7 +293,7 @@ def _rewrite_data(
         action = replace(action, order=RewriteOrder("sort", ((file_order_column,),)))
     stock_rewrite = spark_actions(spark).rewriteDataFiles(table)
     stock_rewrite = _configured_action(
-        spark, action, with_row_order(spark, stock_rewrite, table, action), options, tags
+        spark, action, with_row_order(spark, stock_rewrite, table, action), options, summary_tags
     )
     if action.branch:
         stock_rewrite = stock_rewrite.toBranch(action.branch)
@@ -306,7 +312,7 @@ def _configured_action(
     action: Action,
     java_action: Any,
     options: Mapping[str, str],
-    tags: Mapping[str, str],
+    summary_tags: Mapping[str, str],
 ) -> Any:
     """Iceberg's own action with options, the filter, and the tags of its commits."""
     for key, value in options.items():
@@ -314,6 +320,6 @@ def _configured_action(
     if action.where is not None:
         filter_expression_object = filter_expression(spark, action.sql_name, action.where)
         java_action = java_action.filter(filter_expression_object)
-    for key, value in tags.items():
+    for key, value in summary_tags.items():
         java_action = java_action.snapshotProperty(key, value)
     return java_action

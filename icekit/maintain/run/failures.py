@@ -68,37 +68,41 @@ class Attempt:
     """
 
     action: Action
-    before: Head
-    now: Head
+    head_before: Head
+    head_now: Head
     commits_before: Collection[int]
     end: RewriteResult | Exception
 
 
 def require_success(
-    lake: Lake, attempt: Attempt, progress: ActionProgress, say: Callable[[str], None]
+    lake: Lake, attempt: Attempt, action_progress: ActionProgress, say: Callable[[str], None]
 ) -> None:
     """Raise what the failure of an attempt means; the engine's result goes into the progress."""
     attempt_commits = {
         snapshot_id: commit
-        for snapshot_id, commit in progress.commits.items()
+        for snapshot_id, commit in action_progress.commits.items()
         if snapshot_id not in attempt.commits_before
     }
-    changes_by_others = outside_changes(attempt.before, attempt.now, progress.commits)
+    changes_by_others = outside_changes(
+        attempt.head_before, attempt.head_now, action_progress.commits
+    )
     result = attempt.end
     if isinstance(result, Exception):
         # Unless it certainly committed nothing, nobody knows how much a failed attempt did.
-        if attempt.now.metadata != attempt.before.metadata and not is_refused_by_iceberg(result):
-            progress.is_result_complete = False
+        if attempt.head_now.metadata != attempt.head_before.metadata and not is_refused_by_iceberg(
+            result
+        ):
+            action_progress.is_result_complete = False
         if attempt_commits:
-            _require_files(lake, attempt, attempt_commits.keys(), progress, say)
+            _require_files(lake, attempt, attempt_commits.keys(), action_progress, say)
         raise _attempt_error(
-            lake, result, attempt.action, changes_by_others, progress, bool(attempt_commits)
+            lake, result, attempt.action, changes_by_others, action_progress, bool(attempt_commits)
         )
-    progress.result = result
+    action_progress.result = result
     if result.slow_reason:
         say(f"  {result.slow_reason}")
     if result.is_idle and not attempt_commits:
-        progress.attempts -= 1  # there was nothing to do
+        action_progress.attempts -= 1  # there was nothing to do
     _require_all_replaced(result, actual_of(attempt_commits.values()).files_in, changes_by_others)
 
 
@@ -106,21 +110,21 @@ def _require_files(
     lake: Lake,
     attempt: Attempt,
     commit_ids: Collection[int],
-    progress: ActionProgress,
+    action_progress: ActionProgress,
     say: Callable[[str], None],
 ) -> None:
     """Say which commits of a failed attempt are in the table, and see that their files exist;
     raises :class:`~icekit.common.errors.CommitBroken` if some do not.
     """
     action = attempt.action
-    progress.doubtful_ids |= set(commit_ids)
+    action_progress.doubtful_ids |= set(commit_ids)
     for commit_with_lost_files in lost_files(
         lake,
         action.table,
-        attempt.now,
+        attempt.head_now,
         action.branch,
         commit_ids,
-        data_commit_ids=progress.doubtful_ids,
+        data_commit_ids=action_progress.doubtful_ids,
     ):
         raise CommitBroken(
             f"{commit_with_lost_files.text} Nothing else may be lost: do this first."
@@ -136,7 +140,7 @@ def _attempt_error(
     failure: Exception,
     action: Action,
     changes_by_others: OutsideChanges,
-    progress: ActionProgress,
+    action_progress: ActionProgress,
     has_committed: bool,
 ) -> Exception:
     """What is raised for a failed attempt."""
@@ -145,8 +149,8 @@ def _attempt_error(
     # Another job's expiry came first.
     is_expired = action.procedure == "expire_snapshots" and remaining_expiry(lake, action) != action
     java_class_names = java_classes(failure)
-    is_repeated = java_class_names == progress.last_failure_classes
-    progress.last_failure_classes = java_class_names
+    is_repeated = java_class_names == action_progress.last_failure_classes
+    action_progress.last_failure_classes = java_class_names
     return error_for_failure(
         failure,
         changes_by_others,

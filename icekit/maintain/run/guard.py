@@ -95,10 +95,10 @@ class Guard:
     (or, after a rewrite of manifests, their manifest entries) are compared.
     """
 
-    def __init__(self, lake: Lake, settings: RunSettings, progress: ActionProgress) -> None:
+    def __init__(self, lake: Lake, settings: RunSettings, action_progress: ActionProgress) -> None:
         self.lake = lake
-        self.action = progress.action
-        self.progress = progress
+        self.action = action_progress.action
+        self.action_progress = action_progress
         self.say = settings.say
         self.stop = settings.stop
         self.prove = settings.limits.prove
@@ -114,13 +114,13 @@ class Guard:
 
     def actual(self) -> Actual:
         """What the action changed, as the table has it."""
-        return self.progress.actual
+        return self.action_progress.actual
 
     def proof(self) -> Proof | None:
         """The proof that nothing was lost; None if nothing was changed. A commit is proved only if
         what it added is there.
         """
-        commits = self.progress.commits
+        commits = self.action_progress.commits
         if not commits:
             return None
         table = self.action.table
@@ -131,7 +131,7 @@ class Guard:
             head(self.lake, table, branch),
             branch,
             commits,
-            data_commit_ids=self.progress.doubtful_ids,
+            data_commit_ids=self.action_progress.doubtful_ids,
         )
         if failed_checks := tuple(Check(False, each.text) for each in commits_with_lost_files):
             return Proof(display_name(table), (), 0.0, maintenance_checks=failed_checks)
@@ -445,10 +445,10 @@ class ExpiryGuard(_Removal):
         return Actual(items_before=len(snapshots_before), items_after=len(remaining_ids))
 
     def proof(self) -> Proof | None:
-        progress = self.progress
+        action_progress = self.action_progress
         has_removed_more = (
-            not progress.is_result_complete
-            or progress.result.deleted_manifest_lists > len(self.expired_ids)
+            not action_progress.is_result_complete
+            or action_progress.result.deleted_manifest_lists > len(self.expired_ids)
         )
         return prove_history(
             self.lake,
@@ -592,9 +592,9 @@ _GUARDS: Mapping[str, type[Guard]] = {
 }
 
 
-def guard_of(lake: Lake, settings: RunSettings, progress: ActionProgress) -> Guard:
+def guard_of(lake: Lake, settings: RunSettings, action_progress: ActionProgress) -> Guard:
     """The guard of an action, by its procedure."""
-    return _GUARDS.get(progress.action.procedure, Guard)(lake, settings, progress)
+    return _GUARDS.get(action_progress.action.procedure, Guard)(lake, settings, action_progress)
 
 
 def proof_of(executed_outcome: ActionOutcome, guard: Guard) -> Proof | None:

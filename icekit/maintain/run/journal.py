@@ -55,31 +55,33 @@ class RunJournal:
         # The parts of an action that is split begin anew.
         is_part = "." in action.action_id
         record = None if is_part else self.earlier_records.get(action.action_id)
-        progress = ActionProgress(
+        action_progress = ActionProgress(
             action, now.snapshot_id, now.sequence_number, ordinal, is_resumed=record is not None
         )
         if record is not None:
-            progress.resume(record, now, self.record.run_id, self.earlier_records)
-        self._record_action(progress, Status.RUNNING)
-        return progress
+            action_progress.resume(record, now, self.record.run_id, self.earlier_records)
+        self._record_action(action_progress, Status.RUNNING)
+        return action_progress
 
-    def note_commits(self, progress: ActionProgress, now: Head) -> None:
+    def note_commits(self, action_progress: ActionProgress, now: Head) -> None:
         """Note the commits of an action, as the table has them now, and record them: what was
         checked of a commit is known from then on, even if another job lets the commit expire before
         it is proved.
         """
-        if progress.note_commits(now, self.record.run_id, {progress.action.action_id}):
-            self._record_action(progress, Status.RUNNING)
+        if action_progress.note_commits(
+            now, self.record.run_id, {action_progress.action.action_id}
+        ):
+            self._record_action(action_progress, Status.RUNNING)
 
-    def end_action(self, progress: ActionProgress, outcome: ActionOutcome) -> None:
+    def end_action(self, action_progress: ActionProgress, outcome: ActionOutcome) -> None:
         """Record how an action ended."""
         self.outcomes.append(outcome)
-        self._record_action(progress, outcome.status, outcome.error)
+        self._record_action(action_progress, outcome.status, outcome.error)
 
     def _record_action(
-        self, progress: ActionProgress, status: Status, error: str | None = None
+        self, action_progress: ActionProgress, status: Status, error: str | None = None
     ) -> None:
-        self.ledger.save_action(progress.as_record(self.record, status, error))
+        self.ledger.save_action(action_progress.as_record(self.record, status, error))
 
     def add_proof(self, proof: Proof) -> None:
         """Add the proof of an action; one that failed blocks the table from now on, also if the

@@ -110,9 +110,9 @@ def read_options(options: ProofOptions) -> CommandOptions:
     limits = Limits(prove=options.prove)
     trial = stated_options.pop("trial", False)
     stated_options.pop("prove", None)
-    settings: Any = stated_options
+    command_settings: Any = stated_options
     if isinstance(options, CompactSection):
-        settings = options
+        command_settings = options
     elif isinstance(options, ConvertSection):
         check_text("true" if options.where is None else options.where)
         size_in_bytes("0" if options.batch_bytes is None else options.batch_bytes)
@@ -120,9 +120,9 @@ def read_options(options: ProofOptions) -> CommandOptions:
         procedures = options.procedures or DEFAULT_PROCEDURES
         check_procedures(procedures)
         is_storage_listed = options.storage or "remove_orphan_files" in procedures
-        settings = {
+        command_settings = {
             "retention": Retention.of(options.only(*SETTINGS)),
             "procedures": procedures,
             "storage": is_storage_listed,
         }
-    return CommandOptions(settings, limits, trial, json.dumps(stated_options, default=str))
+    return CommandOptions(command_settings, limits, trial, json.dumps(stated_options, default=str))

@@ -84,22 +84,26 @@ class OutsideChanges:
         return f" (between {first_text} and {last_text})"
 
 
-def outside_changes(before: Head, now: Head, own_commit_ids: Collection[int]) -> OutsideChanges:
+def outside_changes(
+    head_before: Head, head_now: Head, own_commit_ids: Collection[int]
+) -> OutsideChanges:
     """Compare two states of a table; ``own_commit_ids`` are those of the action's commits."""
-    if now.metadata == before.metadata:
+    if head_now.metadata == head_before.metadata:
         return OutsideChanges()
-    is_start_gone = before.snapshot_id is not None and all(
-        commit["snapshot-id"] != before.snapshot_id for commit in now.lineage()
+    is_start_gone = head_before.snapshot_id is not None and all(
+        commit["snapshot-id"] != head_before.snapshot_id for commit in head_now.lineage()
     )
-    commits_between = () if is_start_gone else commits_since(now, before.snapshot_id)
-    definition_changes = tuple(_definition_changes(before.metadata, now.metadata))
+    commits_between = () if is_start_gone else commits_since(head_now, head_before.snapshot_id)
+    definition_changes = tuple(_definition_changes(head_before.metadata, head_now.metadata))
     other_commits = tuple(
         commit for commit in commits_between if int(commit["snapshot-id"]) not in own_commit_ids
     )
-    removed_ids = snapshots_by_id(before.metadata).keys() - snapshots_by_id(now.metadata).keys()
-    has_other_changes = bool(removed_ids) or _other_state(before, own_commit_ids) != _other_state(
-        now, own_commit_ids
+    removed_ids = (
+        snapshots_by_id(head_before.metadata).keys() - snapshots_by_id(head_now.metadata).keys()
     )
+    has_other_changes = bool(removed_ids) or _other_state(
+        head_before, own_commit_ids
+    ) != _other_state(head_now, own_commit_ids)
     if not (definition_changes or other_commits or is_start_gone or has_other_changes):
         return OutsideChanges()
     own_commit_times = {
@@ -107,7 +111,7 @@ def outside_changes(before: Head, now: Head, own_commit_ids: Collection[int]) ->
     }
     change_times = [
         each
-        for each in _change_times(before.metadata, now.metadata)
+        for each in _change_times(head_before.metadata, head_now.metadata)
         if each not in own_commit_times
     ]
     return OutsideChanges(
@@ -120,11 +124,13 @@ def outside_changes(before: Head, now: Head, own_commit_ids: Collection[int]) ->
     )
 
 
-def _change_times(before: Json, now: Json) -> list[int]:
+def _change_times(metadata_before: Json, metadata_now: Json) -> list[int]:
     """When the metadata files after a state were written, as the newest one lists them."""
-    state_ms = int(before.get("last-updated-ms") or 0)
-    logged_times = [int(entry["timestamp-ms"]) for entry in now.get("metadata-log") or ()]
-    newest_times = [int(now["last-updated-ms"])] if "last-updated-ms" in now else []
+    state_ms = int(metadata_before.get("last-updated-ms") or 0)
+    logged_times = [int(entry["timestamp-ms"]) for entry in metadata_now.get("metadata-log") or ()]
+    newest_times = (
+        [int(metadata_now["last-updated-ms"])] if "last-updated-ms" in metadata_now else []
+    )
     return [each for each in [*logged_times, *newest_times] if each > state_ms]
 
 
@@ -151,22 +157,22 @@ def _other_state(state: Head, own_commit_ids: Collection[int]) -> tuple[Any, ...
     )
 
 
-def _definition_changes(before: Json, now: Json) -> Iterator[str]:
+def _definition_changes(metadata_before: Json, metadata_now: Json) -> Iterator[str]:
     """What changed of a table's definition, as sentence parts."""
-    if before.get("format-version") != now.get("format-version"):
+    if metadata_before.get("format-version") != metadata_now.get("format-version"):
         yield (
-            f"an upgrade from format version {before.get('format-version')} to "
-            f"{now.get('format-version')}"
+            f"an upgrade from format version {metadata_before.get('format-version')} to "
+            f"{metadata_now.get('format-version')}"
         )
-    yield from _column_changes(before, now)
-    if before.get("default-spec-id") != now.get("default-spec-id"):
+    yield from _column_changes(metadata_before, metadata_now)
+    if metadata_before.get("default-spec-id") != metadata_now.get("default-spec-id"):
         yield "a new partition spec"
-    if before.get("default-sort-order-id") != now.get("default-sort-order-id"):
+    if metadata_before.get("default-sort-order-id") != metadata_now.get("default-sort-order-id"):
         yield "a new sort order"
-    if before.get("location") != now.get("location"):
+    if metadata_before.get("location") != metadata_now.get("location"):
         yield "a new location"
-    properties_before = properties_of(before)
-    properties_now = properties_of(now)
+    properties_before = properties_of(metadata_before)
+    properties_now = properties_of(metadata_now)
     for property_name in sorted(properties_before.keys() | properties_now.keys()):
         if property_name not in properties_now:
             yield f"property {property_name} was removed"
@@ -174,10 +180,10 @@ def _definition_changes(before: Json, now: Json) -> Iterator[str]:
             yield f"property {property_name} was set"
 
 
-def _column_changes(before: Json, now: Json) -> Iterator[str]:
+def _column_changes(metadata_before: Json, metadata_now: Json) -> Iterator[str]:
     """What changed of the columns, by their field ids."""
-    columns_before = {leaf.field_id: leaf for leaf in leaves(schema_of(before))}
-    columns_now = {leaf.field_id: leaf for leaf in leaves(schema_of(now))}
+    columns_before = {leaf.field_id: leaf for leaf in leaves(schema_of(metadata_before))}
+    columns_now = {leaf.field_id: leaf for leaf in leaves(schema_of(metadata_now))}
     for field_id in columns_before.keys() - columns_now.keys():
         yield f"column {columns_before[field_id].name} was dropped"
     for field_id in columns_now.keys() - columns_before.keys():

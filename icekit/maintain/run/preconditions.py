@@ -54,20 +54,20 @@ def require_same_table(lake: Lake, plan: Plan) -> None:
         )
 
 
-def check_action(lake: Lake, action: Action, before: Head) -> None:
+def check_action(lake: Lake, action: Action, head_before: Head) -> None:
     """Raise if an action must not run on the table as it is now."""
-    check_clock(before.metadata, display_name(action.table), now_ms())
-    _check_dropped_fields(lake, action, before)
-    _check_metadata_tables(action, before.metadata)
+    check_clock(head_before.metadata, display_name(action.table), now_ms())
+    _check_dropped_fields(lake, action, head_before)
+    _check_metadata_tables(action, head_before.metadata)
 
 
-def _check_dropped_fields(lake: Lake, action: Action, before: Head) -> None:
+def _check_dropped_fields(lake: Lake, action: Action, head_before: Head) -> None:
     """Refuse a commit that may change which rows are deleted: the column of a partition field
     was dropped, see :func:`~icekit.iceberg.definition.dropped_field_warning`.
     """
     dropped_fields = {
         spec.spec_id: spec.dropped_column_fields
-        for spec in specs(before.metadata)
+        for spec in specs(head_before.metadata)
         if spec.dropped_column_fields
     }
     rewrites_every_file = action.where is None and action.options.get("rewrite-all") == "true"
@@ -77,11 +77,11 @@ def _check_dropped_fields(lake: Lake, action: Action, before: Head) -> None:
     if (
         not dropped_fields
         or rewrites_every_file
-        or before.snapshot is None
+        or head_before.snapshot is None
         or action.procedure not in _COMMITTING
     ):
         return
-    manifest_kinds = _manifest_kinds(lake, action, before.snapshot)
+    manifest_kinds = _manifest_kinds(lake, action, head_before.snapshot)
     affected_fields = [
         field_name
         for spec_id, field_names in dropped_fields.items()

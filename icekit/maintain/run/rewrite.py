@@ -98,7 +98,7 @@ class RewriteResult:
 
 class CheckedRewrite:
     """One rewrite of data files, from its plan to its commits; ``table`` is an object of Iceberg's
-    API, ``tags`` go into each commit.
+    API, ``summary_tags`` go into each commit.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class CheckedRewrite:
         spark: SparkSession,
         action: Action,
         table: Any,
-        tags: Mapping[str, str],
+        summary_tags: Mapping[str, str],
         *,
         stop: Stop | None = None,
         check: bool = True,
@@ -115,7 +115,7 @@ class CheckedRewrite:
             spark, table, action.sql_name, action.branch, action.order, stop or Stop(), check
         )
         self.action = action
-        self.tags = tags
+        self.summary_tags = summary_tags
         #: Specs of which a column was dropped.
         self.dropped_specs = {
             spec.spec_id for spec in specs(self.session.metadata) if spec.dropped_column_fields
@@ -319,12 +319,12 @@ class CheckedRewrite:
         certainly failed.
         """
         checked_rows = sum((rows for _, rows in checked_groups), CheckedRows())
-        tags = dict(self.tags)
+        summary_tags = dict(self.summary_tags)
         if self.session.check:
-            tags[CHECKED_TAG] = checked_rows.text()
+            summary_tags[CHECKED_TAG] = checked_rows.text()
         keeps_sequence_number = self.action.options.get("use-starting-sequence-number") != "false"
         commit_manager = self.session.commit_manager(
-            self.session.snapshot_id, keeps_sequence_number, tags, self.action.branch
+            self.session.snapshot_id, keeps_sequence_number, summary_tags, self.action.branch
         )
         commit_manager.commitOrClean({group for group, _ in checked_groups})
 

@@ -132,8 +132,8 @@ class PlanRun:
         """Record an action, run it as its guard allows, prove it, and record its outcome; returns
         the smaller actions to run instead, if it was too large.
         """
-        progress = self.journal.begin_action(self.lake, action, ordinal)
-        guard = guard_of(self.lake, self.settings, progress)
+        action_progress = self.journal.begin_action(self.lake, action, ordinal)
+        guard = guard_of(self.lake, self.settings, action_progress)
         smaller_parts: Sequence[Action] = ()
         error: str | None = None
         error_class: str | None = None
@@ -142,9 +142,9 @@ class PlanRun:
             with self.stop.cancel_jobs_on_stop(self.lake.spark):
                 guarded_action = guard.action_to_run()
             if guarded_action is not None:
-                self._run_attempts(guarded_action, guard, progress)
-                progress.actual = guard.actual()
-            has_run = progress.attempts > 0 or progress.actual.has_changes
+                self._run_attempts(guarded_action, guard, action_progress)
+                action_progress.actual = guard.actual()
+            has_run = action_progress.attempts > 0 or action_progress.actual.has_changes
             status = Status.DONE if has_run else Status.SKIPPED
         except (Exception, KeyboardInterrupt) as problem:
             status, error = status_and_message(problem)
@@ -156,19 +156,19 @@ class PlanRun:
                 smaller_parts, split_summary = split_action(self.lake, action, retry)
                 status = Status.SPLIT if smaller_parts else Status.FAILED
                 self.say(f"  {problem}; {split_summary}")
-        executed_outcome = progress.as_outcome(self.lake, status, error, error_class)
+        executed_outcome = action_progress.as_outcome(self.lake, status, error, error_class)
         proved_outcome = replace(executed_outcome, status=self._prove(executed_outcome, guard))
         # Recorded only now: a run that is killed during the proof is proved when it is resumed.
-        self.journal.end_action(progress, proved_outcome)
+        self.journal.end_action(action_progress, proved_outcome)
         return smaller_parts
 
-    def _run_attempts(self, action: Action, guard: Guard, progress: ActionProgress) -> None:
+    def _run_attempts(self, action: Action, guard: Guard, action_progress: ActionProgress) -> None:
         """Attempt an action until nothing of it is left; after a conflict again, some times."""
         retry = self.settings.limits.retry
         for attempt in itertools.count(1):
             try:
                 with unreachable_as_conflict():
-                    self._attempt(action, guard, progress)
+                    self._attempt(action, guard, action_progress)
                 return
             except Conflict as conflict:
                 if attempt >= retry.attempts:
@@ -176,11 +176,11 @@ class PlanRun:
                 self.say(f"  conflict ({conflict}); trying again with a fresh plan")
             self.stop.sleep(retry.wait_seconds(attempt))
 
-    def _attempt(self, action: Action, guard: Guard, progress: ActionProgress) -> None:
+    def _attempt(self, action: Action, guard: Guard, action_progress: ActionProgress) -> None:
         """Execute what is left of an action; raises what its failure means."""
         head_before = head(self.lake, action.table, action.branch)
         current_action = with_current_names(action, head_before.metadata)
-        remaining_part = remaining_action(self.lake, current_action, progress)
+        remaining_part = remaining_action(self.lake, current_action, action_progress)
         if remaining_part is None:
             return
         if self.is_claim_lost():
@@ -188,12 +188,12 @@ class PlanRun:
             raise Stopped
         check_action(self.lake, remaining_part, head_before)
         guard.check_again()
-        progress.attempts += 1
-        commits_before = set(progress.commits)
+        action_progress.attempts += 1
+        commits_before = set(action_progress.commits)
         engine_end: RewriteResult | Exception
         try:
-            with progress.count_time():
-                engine_end = self._execute(remaining_part, progress)
+            with action_progress.count_time():
+                engine_end = self._execute(remaining_part, action_progress)
         except (Stopped, KeyboardInterrupt):
             raise
         except Exception as error:
@@ -201,20 +201,20 @@ class PlanRun:
         finally:
             # Whatever the engine reported.
             head_after = head_or_stop(self.lake, action, self.say)
-            self.journal.note_commits(progress, head_after)
+            self.journal.note_commits(action_progress, head_after)
         attempt = Attempt(remaining_part, head_before, head_after, commits_before, engine_end)
-        require_success(self.lake, attempt, progress, self.say)
+        require_success(self.lake, attempt, action_progress, self.say)
 
-    def _execute(self, action: Action, progress: ActionProgress) -> RewriteResult:
+    def _execute(self, action: Action, action_progress: ActionProgress) -> RewriteResult:
         """Execute an action, tagged and checked; meanwhile watch the claim, and note commits before
         they can expire.
         """
-        tags = {RUN_TAG: self.journal.record.run_id, ACTION_TAG: action.action_id}
+        summary_tags = {RUN_TAG: self.journal.record.run_id, ACTION_TAG: action.action_id}
         is_checked = self.settings.limits.prove != "none"
         last_said_seconds = 0.0
         last_look_seconds = 0.0
         with executing(
-            self.lake.spark, action, tags, stop=self.stop, check=is_checked
+            self.lake.spark, action, summary_tags, stop=self.stop, check=is_checked
         ) as execution:
             for seconds in execution.elapsed_seconds():
                 if self.is_claim_lost():
@@ -227,7 +227,7 @@ class PlanRun:
                     # What cannot be read now is read after the attempt.
                     with contextlib.suppress(Exception):
                         now = head_or_stop(self.lake, action, self.say)
-                        self.journal.note_commits(progress, now)
+                        self.journal.note_commits(action_progress, now)
         return execution.result()
 
     def _prove(self, executed_outcome: ActionOutcome, guard: Guard) -> Status:

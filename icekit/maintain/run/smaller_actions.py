@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _ANY_SEQUENCE_NUMBER = 2**62
 
 
-def remaining_action(lake: Lake, action: Action, progress: ActionProgress) -> Action | None:
+def remaining_action(lake: Lake, action: Action, action_progress: ActionProgress) -> Action | None:
     """The action cut down to what is left of it in the table; None if nothing is left.
 
     The engine's planner selects what is left when the action runs; but it may also select files
@@ -49,14 +49,14 @@ def remaining_action(lake: Lake, action: Action, progress: ActionProgress) -> Ac
     if action.procedure == CONVERT:
         # A batch of several commits may have been killed between them: the table shows what is
         # left.
-        return action if not progress.attempts or _has_deletes_left(lake, action) else None
+        return action if not action_progress.attempts or _has_deletes_left(lake, action) else None
     if action.procedure == "expire_snapshots":
         return remaining_expiry(lake, action)
-    if not progress.actual.has_changes:
+    if not action_progress.actual.has_changes:
         return action
     if action.procedure != "rewrite_data_files":
         return None
-    sequence_number = progress.starting_sequence_number
+    sequence_number = action_progress.starting_sequence_number
     # Format version 1 has no sequence numbers, which tell files from before the run.
     unfinished_partitions = (
         remaining_partitions(lake.spark, action, sequence_number) if sequence_number else None

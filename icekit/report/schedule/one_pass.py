@@ -270,12 +270,14 @@ class _Pass:
                 yield self._step(table, command, record)
                 blocking_runs = find_blocking_runs(self.lake, name, self.ledger)
             for blocking_run in blocking_runs:
-                summary = (
+                blocking_summary = (
                     f"run {blocking_run.run_id} was not proved ({blocking_run.error}). Look at the "
                     f"table, then allow runs again: `{clear_command(blocking_run)}`"
                 )
                 is_disproved = blocking_run.status is Status.DISPROVED
-                yield Step("run", Status.DISPROVED if is_disproved else Status.UNPROVED, summary)
+                yield Step(
+                    "run", Status.DISPROVED if is_disproved else Status.UNPROVED, blocking_summary
+                )
         for command in rule.options_by_command:
             yield self._step(table, command)
 
@@ -292,8 +294,8 @@ class _Pass:
             with stop_on_request(stop.set):
                 return self._run(table, command, record, stop)
         except (Stopped, TableClaimed, RunDisproved) as problem:
-            summary = str(problem) or "its trial was stopped; nothing was run"
-            return Step(command, _STATUS_OF_ERROR[type(problem)], summary)
+            stop_summary = str(problem) or "its trial was stopped; nothing was run"
+            return Step(command, _STATUS_OF_ERROR[type(problem)], stop_summary)
 
     def _run(self, table: TableResult, command: str, record: RunRecord | None, stop: Stop) -> Step:
         """Resume a run, or plan a command and run the plan, until the time of the pass is over."""

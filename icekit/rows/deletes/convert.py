@@ -264,30 +264,30 @@ _REFUSALS = {
 
 
 @frozen
-class NewDeletes:
+class WrittenDeletes:
     """What a conversion has written, before its commit; or what a rewrite reads with, which no
     commit gets.
 
     ``found_positions`` are those of deleted rows, by a file's index in ``inputs.data_files``, and
     ``earlier_positions`` those that were deleted before, where a deletion vector replaces other
-    deletes. ``written_positions`` are both of them for each index, ``added_files`` the delete files
-    that hold them, in this order; ``removed_files`` the delete files that go.
+    deletes. ``written_positions`` are both of them for each index, ``written_delete_files`` the delete files
+    that hold them, in this order; ``removed_delete_files`` the delete files that go.
     """
 
     inputs: ConversionInputs
     found_positions: Mapping[int, BitMap64]
     earlier_positions: Mapping[int, BitMap64]
     written_positions: Mapping[int, BitMap64]
-    added_files: Sequence[Any]
-    removed_files: Sequence[Any]
+    written_delete_files: Sequence[Any]
+    removed_delete_files: Sequence[Any]
 
     @property
     def data_paths(self) -> list[str]:
-        """The data files that ``added_files`` refer to."""
+        """The data files that ``written_delete_files`` refer to."""
         return [self.inputs.data_files[file_number].path for file_number in self.written_positions]
 
 
-def conversion_of(spark: SparkSession, staging: Staging, new_deletes: NewDeletes) -> Any:
+def conversion_of(spark: SparkSession, staging: Staging, written_deletes: WrittenDeletes) -> Any:
     """The Java object that tells what a scan would read after the commit; ``staging`` is of the
     table.
     """
@@ -296,9 +296,9 @@ def conversion_of(spark: SparkSession, staging: Staging, new_deletes: NewDeletes
         staging.table,
         "Conversion",
         staging.java,
-        list(new_deletes.added_files),
-        list(new_deletes.removed_files),
-        files_text(new_deletes.inputs.delete_files),
+        list(written_deletes.written_delete_files),
+        list(written_deletes.removed_delete_files),
+        files_text(written_deletes.inputs.delete_files),
     )
 
 
@@ -308,7 +308,7 @@ class Check(Protocol):
     def look_up(self) -> None:
         """Do what can be done before the positions are known."""
 
-    def run(self, new_deletes: NewDeletes) -> Mapping[str, str]:
+    def run(self, written_deletes: WrittenDeletes) -> Mapping[str, str]:
         """Check what is about to be committed; returns what the commit's summary says of it, and
         raises if it is not right.
         """
@@ -324,7 +324,7 @@ def write_deletes(
     inputs: ConversionInputs,
     writer: DeleteFileWriter,
     check: MakeCheck | None,
-) -> tuple[NewDeletes, Mapping[str, str]]:
+) -> tuple[WrittenDeletes, Mapping[str, str]]:
     """Write the delete files that replace equality deletes, and check them; also returns what the
     summary of a commit says of the check. ``writer`` can remove them.
     """
@@ -344,45 +344,52 @@ def write_deletes(
             else ([], {})
         )
         written_positions = dict(sorted(positions_by_number.items()))
-        added_files = writer.write(
+        written_delete_files = writer.write(
             [
                 (n, inputs.data_files[n], file_positions)
                 for n, file_positions in written_positions.items()
             ]
         )
-        removed_files = [*replaced_files, *(inputs.equality_deletes() if inputs.is_last else ())]
-        new_deletes = NewDeletes(
+        removed_delete_files = [
+            *replaced_files,
+            *(inputs.equality_deletes() if inputs.is_last else ()),
+        ]
+        written_deletes = WrittenDeletes(
             inputs,
             found_positions,
             earlier_positions,
             written_positions,
-            added_files,
-            removed_files,
+            written_delete_files,
+            removed_delete_files,
         )
-        is_idle = not added_files and not removed_files
-        return new_deletes, {} if commit_check is None or is_idle else commit_check.run(new_deletes)
+        is_idle = not written_delete_files and not removed_delete_files
+        return written_deletes, {} if commit_check is None or is_idle else commit_check.run(
+            written_deletes
+        )
 
 
-def commit(new_deletes: NewDeletes, branch: str | None, tags: Mapping[str, str]) -> None:
+def commit(
+    written_deletes: WrittenDeletes, branch: str | None, summary_tags: Mapping[str, str]
+) -> None:
     """Replace equality deletes with position deletes in one commit, which fails if another commit
-    interferes; its summary has ``tags``.
+    interferes; its summary has ``summary_tags``.
 
     The touched data files, and the files to be removed, must still exist. Deletes committed
     since the snapshot that the files were found at stay, and apply.
     """
-    snapshot_deletes = new_deletes.inputs.snapshot_deletes
+    snapshot_deletes = written_deletes.inputs.snapshot_deletes
     row_delta = (
         snapshot_deletes.table.newRowDelta()
         .validateFromSnapshot(snapshot_deletes.snapshot_id)
         .validateDeletedFiles()
     )
-    if new_deletes.data_paths:
-        row_delta = row_delta.validateDataFilesExist(new_deletes.data_paths)
-    for delete_file in new_deletes.added_files:
+    if written_deletes.data_paths:
+        row_delta = row_delta.validateDataFilesExist(written_deletes.data_paths)
+    for delete_file in written_deletes.written_delete_files:
         row_delta.addDeletes(delete_file)
-    for delete_file in new_deletes.removed_files:
+    for delete_file in written_deletes.removed_delete_files:
         row_delta.removeDeletes(delete_file)
-    for tag, tag_value in tags.items():
+    for tag, tag_value in summary_tags.items():
         row_delta.set(tag, tag_value)
     if branch:
         row_delta = row_delta.toBranch(branch)
@@ -397,7 +404,7 @@ def convert(
     partitions: Collection[Partition] | None = None,
     max_sequence: int | None = None,
     slices: int = 1,
-    tags: Callable[[Sequence[Scope]], Mapping[str, str]] = lambda _: {},
+    summary_tags_of: Callable[[Sequence[Scope]], Mapping[str, str]] = lambda _: {},
     check: MakeCheck | None = None,
     before_commit: Callable[[], None] = lambda: None,
 ) -> None:
@@ -408,11 +415,11 @@ def convert(
     equality deletes. Until then all of them apply, so a run that ends early has changed no row. All
     slices use the deletes that the first one found, and the last is committed only if every data
     file with these deletes was in one of the slices; otherwise raises :class:`CommitConflict`.
-    ``tags`` gives what the summary of each commit says, from the deletes that were found. ``check``
+    ``summary_tags_of`` gives what the summary of each commit says, from the deletes that were found. ``check``
     makes the check of each commit, and ``before_commit`` is called after it; if one of them raises,
     nothing is committed, and what was written is removed.
     """
-    conversion = _Conversion(spark, table_name, branch, tags, check, before_commit)
+    conversion = _Conversion(spark, table_name, branch, summary_tags_of, check, before_commit)
     for slice_index in range(slices):
         # Read again for each slice: its snapshot must contain the commits of earlier slices, or
         # the conversion must stop.
@@ -437,7 +444,7 @@ class _Conversion:
     spark: SparkSession
     table_name: Identifier
     branch: str | None
-    commit_tags: Callable[[Sequence[Scope]], Mapping[str, str]]
+    summary_tags_of: Callable[[Sequence[Scope]], Mapping[str, str]]
     make_check: MakeCheck | None
     before_commit: Callable[[], None]
     delete_paths: set[str] = field(default_factory=set)
@@ -497,17 +504,24 @@ class _Conversion:
         commit_mark = uuid.uuid4().hex
         is_committing = False
         try:
-            new_deletes, check_tags = write_deletes(
+            written_deletes, check_summary_tags = write_deletes(
                 spark, table_name, inputs, writer, self.make_check
             )
-            if not new_deletes.added_files and not new_deletes.removed_files:
+            if (
+                not written_deletes.written_delete_files
+                and not written_deletes.removed_delete_files
+            ):
                 return
             self.before_commit()
             is_committing = True
             commit(
-                new_deletes,
+                written_deletes,
                 self.branch,
-                {**self.commit_tags(snapshot_deletes.scopes), **check_tags, _MARK: commit_mark},
+                {
+                    **self.summary_tags_of(snapshot_deletes.scopes),
+                    **check_summary_tags,
+                    _MARK: commit_mark,
+                },
             )
         except Exception as error:
             # A commit whose answer was lost may still be made: the files it names must exist.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def drop_dangling(
     spark: SparkSession,
     table_name: Identifier,
-    tags: Mapping[str, str],
+    summary_tags: Mapping[str, str],
     *,
     branch: str | None = None,
     stop: Stop | None = None,
@@ -42,7 +42,7 @@ def drop_dangling(
     dangling_files, snapshot_id = _find_dangling(spark, table_name, table, branch)
     if dangling_files:
         stop.check()
-        _commit(spark, table, dangling_files, (branch or "main", snapshot_id), tags)
+        _commit(spark, table, dangling_files, (branch or "main", snapshot_id), summary_tags)
     return len(dangling_files)
 
 
@@ -93,11 +93,11 @@ def _commit(
     table: Any,
     dangling_files: Any,
     branch_and_snapshot: tuple[str, int],
-    tags: Mapping[str, str],
+    summary_tags: Mapping[str, str],
 ) -> None:
     checked_table = guarded_table(spark, table, expected_head=branch_and_snapshot)
     rewrite = _dangling_java(spark, table).without(checked_table.newRewrite(), dangling_files)
     rewrite = rewrite.validateFromSnapshot(branch_and_snapshot[1]).toBranch(branch_and_snapshot[0])
-    for key, value in tags.items():
+    for key, value in summary_tags.items():
         rewrite = rewrite.set(key, value)
     rewrite.commit()

@@ -334,7 +334,9 @@ def prove_rewrites(lake: Lake, table: Identifier, commits_by_id: Mapping[int, Js
     start_seconds = time.monotonic()
     proofs_by_id: dict[int, CommitProof] = {}
     for snapshot_id, commit in commits_by_id.items():
-        if proof := _proof_from_summary(snapshot_id, commit) or _proof_by_scan(lake, table, commit):
+        if proof := _proof_from_summary(snapshot_id, commit) or _proof_of_dropped_deletes(
+            lake, table, commit
+        ):
             proofs_by_id[snapshot_id] = proof
     unproved_ids = [snapshot_id for snapshot_id in commits_by_id if snapshot_id not in proofs_by_id]
     if unproved_ids:
@@ -383,7 +385,7 @@ def _proof_from_summary(snapshot_id: int, commit: Json) -> CommitProof | None:
     )
 
 
-def _proof_by_scan(lake: Lake, table: Identifier, commit: Json) -> CommitProof | None:
+def _proof_of_dropped_deletes(lake: Lake, table: Identifier, commit: Json) -> CommitProof | None:
     """The proof of a commit that only dropped delete files, none of which applied before it; None
     if it did something else, or where that cannot be asked.
     """

@@ -25,7 +25,7 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
 from icekit.iceberg.metadata import schema_of
 from icekit.rows.deletes.conversion_inputs import ConversionInputs
-from icekit.rows.deletes.convert import NewDeletes, conversion_of, positions_by_file
+from icekit.rows.deletes.convert import WrittenDeletes, conversion_of, positions_by_file
 from icekit.rows.deletes.delete_files import PATH_ID, POSITION_ID, sorted_array
 from icekit.rows.deletes.join import (
     newest_deletes,
@@ -99,7 +99,7 @@ class PositionCheck:
     deletes apply to no file.
     """
 
-    new_deletes: NewDeletes
+    written_deletes: WrittenDeletes
     java: Any
 
     def __init__(self, spark: SparkSession, inputs: ConversionInputs, view: KeyView | None) -> None:
@@ -129,12 +129,12 @@ class PositionCheck:
         with temporary_settings(self.spark, self._spark_settings()):
             self._looked_up = self._looked_up_rows()
 
-    def run(self, new_deletes: NewDeletes) -> Mapping[str, str]:
+    def run(self, written_deletes: WrittenDeletes) -> Mapping[str, str]:
         """Check what is about to be committed; returns the tag that says what was checked, and
         raises :class:`RowsDiffer` if anything is wrong.
         """
-        self.new_deletes = new_deletes
-        self.java = conversion_of(self.spark, self.staging, new_deletes)
+        self.written_deletes = written_deletes
+        self.java = conversion_of(self.spark, self.staging, written_deletes)
         with temporary_settings(self.spark, self._spark_settings()):
             return {CHECKED_POSITIONS_TAG: self._checked().text()}
 
@@ -185,7 +185,7 @@ class PositionCheck:
             checked_files = files_future.result()
         return replace(
             checked_files,
-            positions=sum(map(len, self.new_deletes.written_positions.values())),
+            positions=sum(map(len, self.written_deletes.written_positions.values())),
             resolved=resolved_count,
             sampled=sampled_rows,
             one_in=one_in,
@@ -196,22 +196,22 @@ class PositionCheck:
         """Compare what Iceberg reads from each new delete file with what it is to hold: the
         positions found, and those deleted before.
         """
-        new_deletes = self.new_deletes
+        written_deletes = self.written_deletes
         # Iceberg's reader of deletes visits the rows of Parquet files one by one.
-        is_many = sum(map(len, new_deletes.written_positions.values())) > _MANY_POSITIONS
+        is_many = sum(map(len, written_deletes.written_positions.values())) > _MANY_POSITIONS
         is_read_by_spark = is_many and self.inputs.snapshot_deletes.format_version < 3
         contents_by_index = self._read_by_spark() if is_read_by_spark else self._read_by_iceberg()
-        if len(new_deletes.added_files) != len(new_deletes.written_positions):
+        if len(written_deletes.written_delete_files) != len(written_deletes.written_positions):
             raise _differ(
-                f"{count(len(new_deletes.added_files), 'delete file')} were written for "
-                f"{count(len(new_deletes.written_positions), 'data file')}"
+                f"{count(len(written_deletes.written_delete_files), 'delete file')} were written for "
+                f"{count(len(written_deletes.written_positions), 'data file')}"
             )
         for file_index, (file_number, written_positions) in enumerate(
-            new_deletes.written_positions.items()
+            written_deletes.written_positions.items()
         ):
             data_file = self.inputs.data_files[file_number]
-            new_positions = new_deletes.found_positions.get(file_number, BitMap64())
-            earlier_positions = new_deletes.earlier_positions.get(file_number, BitMap64())
+            new_positions = written_deletes.found_positions.get(file_number, BitMap64())
+            earlier_positions = written_deletes.earlier_positions.get(file_number, BitMap64())
             if written_positions != new_positions | earlier_positions:
                 raise _differ(
                     f"the positions for {data_file.path} are not those found and those deleted "
@@ -261,23 +261,25 @@ class PositionCheck:
         data_paths = str(self.java.referenced()).split("\0")
         path_hashes = row_hashes(pa.record_batch([pa.array(data_paths)], ["path"])).tolist()
         contents_by_index: dict[int, str] = {}
-        with staging.staged_rows(staging.java.asData(list(self.new_deletes.added_files))) as rows:
+        with staging.staged_rows(
+            staging.java.asData(list(self.written_deletes.written_delete_files))
+        ) as rows:
             # The tasks number the files as if these were specs.
-            hashed_rows = rows.selectExpr(
+            hashed_positions = rows.selectExpr(
                 "_spec_id AS k0", f"{path_hash_sql} AS k1", f"{position_hash_sql} AS h"
             )
-            for key, position_sums in fingerprints_by_key(hashed_rows).items():
+            for key, position_sums in fingerprints_by_key(hashed_positions).items():
                 file_index, path_hash = cast("tuple[int, int]", key)
                 # One of several paths in a file is another than that of its data file.
                 is_only_path = (
                     file_index not in contents_by_index
                     and path_hash % _WORDS == path_hashes[file_index]
                 )
-                content_path = (
+                data_path_text = (
                     data_paths[file_index] if is_only_path else "another data file than it is for"
                 )
                 contents_by_index[file_index] = (
-                    f"{_sum_text(position_sums.row_count, position_sums.hash_sum)} {content_path}"
+                    f"{_sum_text(position_sums.row_count, position_sums.hash_sum)} {data_path_text}"
                 )
         return contents_by_index
 
@@ -285,7 +287,7 @@ class PositionCheck:
         """Compare the listing with how Iceberg plans a scan; returns some of its tasks, with the
         deletes that it applies to each.
         """
-        new_deletes = self.new_deletes
+        written_deletes = self.written_deletes
         inputs = self.inputs
         most_deletes = most_delete_records(cluster_of(self.spark).executor)
         plan = self.java.planned(
@@ -301,11 +303,11 @@ class PositionCheck:
             if data_path := plan.get(problem):
                 raise _differ(message.format(data_path))
         for file_number, earlier_text in zip(
-            new_deletes.written_positions, str(plan.get("earlier")).splitlines(), strict=True
+            written_deletes.written_positions, str(plan.get("earlier")).splitlines(), strict=True
         ):
             if earlier_text not in {
                 "?",
-                _positions_sum_text(new_deletes.earlier_positions.get(file_number, BitMap64())),
+                _positions_sum_text(written_deletes.earlier_positions.get(file_number, BitMap64())),
             }:
                 raise _differ(
                     "the positions read as deleted before in "
@@ -401,7 +403,7 @@ class PositionCheck:
         """Check that all rows that a plain join finds would be deleted."""
         for file_number, file_positions in joined_positions.items():
             if missing_count := len(
-                file_positions - self.new_deletes.found_positions.get(file_number, BitMap64())
+                file_positions - self.written_deletes.found_positions.get(file_number, BitMap64())
             ):
                 raise _differ(
                     f"in {self.inputs.data_files[file_number].path} "
@@ -410,7 +412,7 @@ class PositionCheck:
 
     def _check_no_more(self, joined_positions: Positions) -> None:
         """Check that no row would be deleted but those that a plain join finds."""
-        for file_number, found_positions in self.new_deletes.found_positions.items():
+        for file_number, found_positions in self.written_deletes.found_positions.items():
             if len(joined_positions.get(file_number, ())) < len(found_positions):
                 raise _differ(
                     f"in {self.inputs.data_files[file_number].path} rows without a delete would "
@@ -434,7 +436,7 @@ class PositionCheck:
     def _check_sample(self, dead_positions: Positions, live_positions: Positions) -> int:
         """Compare the rows with sampled keys, deleted or not; returns how many."""
         for file_number in {*dead_positions, *live_positions}:
-            found_positions = self.new_deletes.found_positions.get(file_number, BitMap64())
+            found_positions = self.written_deletes.found_positions.get(file_number, BitMap64())
             missing_count = len(dead_positions.get(file_number, BitMap64()) - found_positions)
             undeleted_count = len(live_positions.get(file_number, BitMap64()) & found_positions)
             if missing_count or undeleted_count:

@@ -19,8 +19,8 @@ from icekit.rows.rewrite.rewrite_session import SMALL_BYTES, RewriteSession
 # once.
 BUNDLE_GROUPS = 100
 _MOST_WRITERS = 5_000
-_LEAST_FILES = 128
-_MOST_FILES = 500
+_LEAST_BUNDLE_FILES = 128
+_MOST_BUNDLE_FILES = 500
 _ONE_SPLIT = 2**50
 # A choice: the bytes of groups that the kernel writes in one go. A request to stop waits for them.
 _KERNEL_BYTES = 1 << 30
@@ -91,7 +91,7 @@ def bundles_of(
     leaf_columns = len(columns(rewrite.metadata, schema_of(rewrite.metadata)))
     most_groups = max(1, min(BUNDLE_GROUPS, _MOST_WRITERS // max(1, leaf_columns)))
     files_per_writer = sum(int(group.inputFileNum()) for group in groups) // parallel_writes
-    most_files = min(_MOST_FILES, max(_LEAST_FILES, files_per_writer))
+    most_files = min(_MOST_BUNDLE_FILES, max(_LEAST_BUNDLE_FILES, files_per_writer))
     bundles: list[Bundle] = []
     last_by_has_keys: dict[bool, Bundle] = {}
     for group, group_keys in zip(groups, keys_by_group, strict=True):

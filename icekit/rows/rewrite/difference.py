@@ -24,13 +24,15 @@ class ColumnDifference:
     """A column whose values differ, and two values of one row; None where none was found."""
 
     column: str
-    before: str | None = None
-    after: str | None = None
+    value_before: str | None = None
+    value_after: str | None = None
 
     def __str__(self) -> str:
-        if self.before is None or self.after is None:
+        if self.value_before is None or self.value_after is None:
             return f"other values of column {self.column}"
-        return f"column {self.column}, for example {self.after} in place of {self.before}"
+        return (
+            f"column {self.column}, for example {self.value_after} in place of {self.value_before}"
+        )
 
 
 def column_difference(

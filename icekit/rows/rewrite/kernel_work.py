@@ -152,9 +152,9 @@ class KernelWork:
         for group in self.groups:
             rewrite.deletes.check_listed(group.tasks)
         try:
-            checked = CheckedRows()
+            kernel_checked_rows = CheckedRows()
             if rewrite.check:
-                checked = self._write_checked()
+                kernel_checked_rows = self._write_checked()
             else:
                 self._write()
             for group in self._accepted_groups():
@@ -162,7 +162,7 @@ class KernelWork:
                     rewrite.deletes.check_deleted(part_tasks, written_part.rows_read)
             results = [(group.group, CheckedRows()) for group in self._accepted_groups()]
             if results:
-                results[0] = (results[0][0], checked)
+                results[0] = (results[0][0], kernel_checked_rows)
             refused_groups = [group for group in self.groups if group.refusal]
             rewrite.kernel_refusals.update(group.refusal for group in refused_groups)
             return [*results, *((group.group, group.run()) for group in refused_groups)]

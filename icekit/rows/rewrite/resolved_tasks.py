@@ -43,14 +43,14 @@ def resolved_tasks(
     delete_writer = DeleteFileWriter(spark, snapshot_deletes)
     make_check = PositionCheck if rewrite.check else None
     try:
-        new_deletes, check_tags = write_deletes(
+        written_deletes, check_summary_tags = write_deletes(
             spark, rewrite.sql_name, inputs, delete_writer, make_check
         )
         checked_positions = CheckedPositions()
-        if check_tags:
-            checked_positions = CheckedPositions.of(check_tags[CHECKED_POSITIONS_TAG])
+        if check_summary_tags:
+            checked_positions = CheckedPositions.of(check_summary_tags[CHECKED_POSITIONS_TAG])
         yield (
-            conversion_of(spark, rewrite.staging, new_deletes).changed(scan_tasks),
+            conversion_of(spark, rewrite.staging, written_deletes).changed(scan_tasks),
             checked_positions,
         )
     finally:

@@ -44,7 +44,7 @@ class CompactionExplorer(Explorer):
     def __init__(self, view: View, policy: CompactionPolicy, *, ledger: str = "") -> None:
         super().__init__(view)
         self.policy = policy
-        self.ledger = ledger or None
+        self.ledger_path = ledger or None
 
     def static_html(self) -> str:
         """What the plan takes of all partitions that are worth a rewrite, as a chart."""
@@ -101,7 +101,7 @@ class CompactionExplorer(Explorer):
         findings = findings_of(policy, facts, self.view.findings, self.view.thresholds)
         full_table_name = display_name(self.view.lake.sql_name(facts.table))
         past_rewrite_speed = (
-            past_speed(self.ledger, full_table_name) if policy.budget_minutes else None
+            past_speed(self.ledger_path, full_table_name) if policy.budget_minutes else None
         )
         selection = select(facts, findings, policy, thresholds, speed=past_rewrite_speed)
         estimated_plan = plan_selection(facts, findings, policy, thresholds, selection)

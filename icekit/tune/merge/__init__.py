@@ -21,7 +21,7 @@ from icekit.engine.planner import (
     is_scan_of,
     metric,
     node_class,
-    nodes_with_match_subqueries,
+    nodes_with_match_filters,
 )
 from icekit.health.facts.model import TableFacts
 from icekit.rows.proof.fingerprint import fingerprint, reading_settings
@@ -208,7 +208,7 @@ def _try_on_clones(
             fingerprints_by_variant[variant] = str(
                 fingerprint(box.lake.spark, statement.name_with_branch(box.name))[()]
             )
-        plan_nodes = list(nodes_with_match_subqueries(executed_command_plan(execution.frame)))
+        plan_nodes = list(nodes_with_match_filters(executed_command_plan(execution.frame)))
         scan_nodes = [plan_node for plan_node in plan_nodes if is_scan_of(plan_node, box.name)]
         shuffle_nodes = [plan_node for plan_node in plan_nodes if node_class(plan_node) == SHUFFLE]
         return {

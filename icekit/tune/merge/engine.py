@@ -17,7 +17,7 @@ from icekit.common.sql import Identifier, display_name, identifier
 from icekit.engine.bridge import elements
 from icekit.engine.planner import (
     is_scan_of,
-    match_subquery_plans,
+    match_filter_plans,
     node_class,
     query_execution,
     walk_plan,
@@ -113,8 +113,8 @@ def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
         )
     match_search_nodes = (
         n
-        for search_plan in match_subquery_plans(scan_node)
-        for n in walk_plan(search_plan)
+        for match_filter_plan in match_filter_plans(scan_node)
+        for n in walk_plan(match_filter_plan)
         if is_scan_of(n, target)
     )
     nodes_after_join = takewhile(lambda n: not n.equals(join_node), plan_nodes)

@@ -54,13 +54,13 @@ _OF_TIME = re.compile(r"\b(current_timestamp|current_date|now|localtimestamp|cur
 @frozen
 class Equality:
     """One equality of ON: ``target_column`` equals ``source_sql``, an expression of the source as
-    Spark writes it; both are compared as ``compared_type``. ``partition_unit`` is the time by which
+    Spark writes it; both are compared as ``compared_type``. ``time_unit`` is the time by which
     the target is partitioned by the column, or empty.
     """
 
     target_column: str
     compared_type: str
-    partition_unit: str
+    time_unit: str
     source_sql: str
     is_null_safe: bool
 
@@ -97,7 +97,7 @@ class ImpliedPredicate:
         condition_sqls = [f"{column_sql} IS NULL"] if self.has_nulls else []
         if self.form == RANGES:
             condition_sqls += unit_range_predicates(
-                column_sql, data_type, self.equality.partition_unit, self.values
+                column_sql, data_type, self.equality.time_unit, self.values
             )
         elif self.form == BOUNDS:
             condition_sqls.append(in_range(column_sql, data_type, *self.values))
@@ -190,14 +190,14 @@ def _equality(
     ):
         return None
     spec_fields = facts.default_spec.active_fields
-    partition_units = (
+    time_units = (
         f.transform for f in spec_fields if f.source == table_column.name and f.transform in _UNITS
     )
     source_expression_sql = str(source_expression.sql())
     return Equality(
         table_column.name,
         _iceberg_type(compared_type),
-        next(partition_units, ""),
+        next(time_units, ""),
         source_expression_sql,
         is_null_safe,
     )
@@ -233,12 +233,12 @@ def implied_predicates(
         low_sql = scalar_sql(f"min({key_name})", type_name)
         high_sql = scalar_sql(f"max({key_name})", type_name)
         distinct_value_sql = scalar_sql(key_name, type_name)
-        if equality.partition_unit:
+        if equality.time_unit:
             time_unit_sql = (
-                f"{identifier(statement.target[0])}.system.{equality.partition_unit}s({key_name})"
+                f"{identifier(statement.target[0])}.system.{equality.time_unit}s({key_name})"
             )
             distinct_value_sql = scalar_sql(
-                time_unit_sql, "date" if equality.partition_unit == "day" else "int"
+                time_unit_sql, "date" if equality.time_unit == "day" else "int"
             )
         distinct_count_sql = f"approx_count_distinct({distinct_value_sql})"
         aggregate_sqls.append(
@@ -275,7 +275,7 @@ def _implied_predicate(
     )
     distinct_values: tuple[Any, ...] = tuple(sorted(to_scalar(value) for (value,) in value_rows))
     predicate = ImpliedPredicate(
-        equality, RANGES if equality.partition_unit else VALUES, distinct_values, has_nulls
+        equality, RANGES if equality.time_unit else VALUES, distinct_values, has_nulls
     )
     if low_value is not None and not 0 < len(distinct_values) <= _MOST_VALUES:
         predicate = ImpliedPredicate(
