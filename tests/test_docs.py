@@ -40,6 +40,21 @@ def test_every_file_and_picture_that_a_page_links_to_exists(page: str) -> None:
         assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), target
 
 
+def test_every_file_and_name_that_contributing_gives_exists() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    folders = [ROOT / name for name in ("icekit", "tests", "rigs", "scripts", "notebooks", "docs")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    paths = [f"/{path.relative_to(ROOT)}" for path in (*files, *ROOT.glob("*.*"))]
+    sources = [path for path in files if path.suffix in {".py", ".java"}]
+    words = {word for path in sources for word in re.findall(r"\w+", path.read_text("utf-8"))}
+
+    for name in re.findall(r"`([A-Za-z_][\w./-]*)(?:`|\()", text):
+        if re.search(r"\.(py|java|html|json|ipynb|txt|toml)$", name):
+            assert any(path.endswith(f"/{name}") for path in paths), name
+        elif "/" not in name and "-" not in name:
+            assert words.issuperset(name.split(".")), name
+
+
 @each_page
 def test_every_section_that_a_page_links_to_exists(page: str) -> None:
     for target, section in re.findall(r"\]\(([^)#]*)#([^)]+)\)", TEXTS[page]):

@@ -8,13 +8,12 @@ from typing import Any
 
 from icekit.cli.parser import command, connected_lake
 from icekit.cli.run import save_result
-from icekit.common.commands.tune import QUESTIONS as QUESTION_OPTIONS
-from icekit.common.commands.tune import ReviewMergeOptions
+from icekit.common.commands.tune import QUESTION_OPTIONS, ReviewMergeOptions
 from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
 from icekit.common.terminal import say
 from icekit.tune import QUESTIONS
 
-# For every question but write-mode.
+# For the questions that ask what queries filter by.
 _FILTERS = """\
 State what queries filter by (--filter, also a whole query), read it from a
 Spark event log, or declare it in the table property icekit.filter-columns.
@@ -66,9 +65,16 @@ def tune(question: str, options: Any) -> int:
     )
 
 
+_HELP_BY_QUESTION = {
+    "file-sizes": "",
+    "metrics-columns": _FILTERS,
+    "layout": _FILTERS,
+    "write-mode": _WRITE_MODE,
+    "planning": _FILTERS,
+}
 for _name, _what in QUESTIONS.items():
-    _about = {"write-mode": _WRITE_MODE, "file-sizes": ""}.get(_name, _FILTERS)
-    command(f"tune {_name}", QUESTION_OPTIONS[_name], _what, _about + _TUNE)(partial(tune, _name))
+    _help = _HELP_BY_QUESTION[_name] + _TUNE
+    command(f"tune {_name}", QUESTION_OPTIONS[_name], _what, _help)(partial(tune, _name))
 
 
 @command(

@@ -266,8 +266,9 @@ def guarded_table(
     position_deletes: Any = None,
 ) -> Any:
     """The table (an object of Iceberg's API) as it was loaded, also after other jobs have changed
-    it; its commits go to the table as it is then, say truly whether they were made, and are
-    refused if they drop deletes of the files they add. Raises
+    it; its commits go to the table as it is then, and say truly whether they were made. A
+    commit is refused if it drops equality deletes that apply to a file that it adds, or would give
+    rows other row ids; not for other deletes that it drops. Raises
     :class:`~icekit.common.errors.EngineFailed` if that is impossible.
 
     With ``expected_head``, a branch and a snapshot, a commit is also refused once the branch is at

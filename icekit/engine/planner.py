@@ -256,6 +256,7 @@ def _filter_or_all(spark: SparkSession, table_name: Identifier, where: str | Non
 
 
 def _plan_with_options(planner: Any, options: Mapping[str, str]) -> Any:
+    """The planner's plan; options that it does not know are ignored."""
     valid_options = {str(option_name) for option_name in elements(planner.validOptions())}
     planner.init(
         {key: option_value for key, option_value in options.items() if key in valid_options}

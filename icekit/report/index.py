@@ -1,6 +1,6 @@
 """Write the index of a report: every table of a run, ranked by what maintenance would save."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +25,27 @@ _SIGNS = dict.fromkeys(STATUSES[:5], "✖") | {
 }
 
 
+# The columns after the first two, by name: their style in ``index.html``, whose row of groups
+# counts them, and whether they are shown only on request.
+_COLUMNS = {
+    "Of the scan's cost": ("n", False),
+    "File opens": ("n", False),
+    "Delete records": ("n", False),
+    "Manifests": ("n", False),
+    "To rewrite": ("n", False),
+    "Over time": ("t", False),
+    "Cost saved": ("n", True),
+    "Data files": ("n", True),
+    "Data": ("n", True),
+    "Orphan files hold": ("n", True),
+    "Seconds": ("n", True),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """The content of a run's index: its rows so far of ``expected_table_count`` tables, and information
-    about the run.
+    """The content of a run's index: its rows so far of ``expected_table_count`` tables, and
+    information about the run.
 
     ``earlier_runs`` holds earlier runs; ``thresholds`` decide which tables got worse since then;
     ``problems`` belong to no table, and are shown above the tables.
@@ -69,6 +86,7 @@ def write_index(index: Index, page_path: Path) -> Path:
         "index.html",
         title=f"Table health: {index.catalog}",
         index=index,
+        columns=[(name, css, is_more) for name, (css, is_more) in _COLUMNS.items()],
         verdict=_counts_sentence(status_counts, len(ranked_rows)),
         first=row_to_fix,
         command=_plan_command(row_to_fix, index.catalog) if row_to_fix else "",
@@ -144,8 +162,17 @@ def _counts_sentence(status_counts: Mapping[str, int], table_count: int) -> str:
 
 
 def _row_cells(row: ReportRow, comparison: RunComparison | None) -> Mapping[str, _Cell]:
-    """A table's cells by the names of their columns; without those that are not known."""
-    cells = defaultdict(_Cell, {"Seconds": _Cell(f"{row.seconds:.1f}", row.seconds)})
+    """A table's cells by the names of their columns, with a dash where nothing is known; raises
+    KeyError for a name that is no column's.
+    """
+    cells = _known_cells(row, comparison)
+    if unknown_names := cells.keys() - _COLUMNS.keys():
+        raise KeyError(*unknown_names)
+    return dict.fromkeys(_COLUMNS, _Cell()) | cells
+
+
+def _known_cells(row: ReportRow, comparison: RunComparison | None) -> dict[str, _Cell]:
+    cells = {"Seconds": _Cell(f"{row.seconds:.1f}", row.seconds)}
     if comparison:
         worse_count = len(comparison.worse) + bool(comparison.trend) / 2
         cells["Over time"] = _Cell("", worse_count, comparison=comparison)

@@ -244,7 +244,7 @@ def columns(facts: TableFacts) -> Grid:
     return Grid("", grid_columns, column_rows, 200)
 
 
-def distribution(facts: TableFacts) -> Grid:
+def write_distribution(facts: TableFacts) -> Grid:
     """How each operation distributes rows before it writes, and why."""
     operation_rows = [(d.operation, d.mode, d.origin) for d in facts.distribution]
     return Grid("", {"operation": TEXT, "mode": TEXT, "origin": TEXT("origin")}, operation_rows)

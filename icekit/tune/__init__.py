@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from icekit.common.commands.shared import OutputOptions, TableOptions
-from icekit.common.commands.tune import QUESTIONS as QUESTION_OPTIONS
-from icekit.common.commands.tune import TuneOptions
+from icekit.common.commands.tune import QUESTION_OPTIONS, TuneOptions
 from icekit.common.errors import ParameterError, require_known, require_number
 from icekit.common.sql import Identifier
 

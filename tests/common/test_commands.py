@@ -13,7 +13,7 @@ from icekit.api import Lake
 from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.commands.notebooks import NOTEBOOKS
 from icekit.common.commands.schedule import SECTIONS
-from icekit.common.commands.tune import QUESTIONS, ReviewMergeOptions
+from icekit.common.commands.tune import QUESTION_OPTIONS, ReviewMergeOptions
 from icekit.health.diagnose.findings import Thresholds
 from icekit.tune.merge import review_merge
 from tests.commands import parsed
@@ -72,7 +72,7 @@ def test_the_methods_name_every_option_of_theirs() -> None:
     for function in functions:
         parameters = inspect.signature(function).parameters.values()
         assert not [each for each in parameters if each.kind is each.VAR_KEYWORD], function
-    of_questions = {name for kind in QUESTIONS.values() for name in kind.declarations}
+    of_questions = {name for kind in QUESTION_OPTIONS.values() for name in kind.declarations}
     tune_parameters = inspect.signature(Lake.tune).parameters
     assert of_questions - tune_parameters.keys() == {"catalog", "output", "statement_file"}
     assert tune_parameters.keys() - of_questions == {"self", "question", "progress"}
@@ -97,5 +97,5 @@ def test_help_says_the_defaults_that_others_decide() -> None:
 
 
 def test_no_option_that_is_not_given_changes_what_is_asked() -> None:
-    for options in (*QUESTIONS.values(), *NOTEBOOKS.values(), *SECTIONS.values()):
+    for options in (*QUESTION_OPTIONS.values(), *NOTEBOOKS.values(), *SECTIONS.values()):
         assert options.of(dict.fromkeys(options.declarations)).changed() == {}

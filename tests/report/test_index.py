@@ -10,6 +10,7 @@ import pytest
 
 from icekit import Thresholds
 from icekit.maintain.planning.savings import Savings
+from icekit.report import index
 from icekit.report.history.store import HealthRecord
 from icekit.report.index import Index, closing_text, rank, write_index, write_junit
 from icekit.report.result import ReportRow, ReportRun, worst_exit_status
@@ -88,6 +89,13 @@ def test_what_got_worse_is_told_by_the_thresholds_of_the_run(tmp_path: Path) -> 
     # In the list, and in the table's row.
     assert [page.count("snapshots: 4 → 6") for page in pages] == [0, 2]
     assert ["none got worse" in page for page in pages] == [True, False]
+
+
+def test_a_cell_of_no_column_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "_COLUMNS", {"File opens": ("n", False)})
+
+    with pytest.raises(KeyError, match="Seconds"):
+        written(tmp_path, row("db.events"))
 
 
 def test_an_index_looks_like_its_golden_file(tmp_path: Path, golden: Golden) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.common.commands.tune import QUESTIONS as QUESTION_OPTIONS
+from icekit.common.commands.tune import QUESTION_OPTIONS
 from icekit.common.errors import ParameterError
 from icekit.common.sql import identifier
 from icekit.tune import QUESTIONS, tune

@@ -117,7 +117,7 @@ class ReviewMergeOptions(OutputOptions, TrialBudget, CatalogOptions):
 
 
 #: What each question of ``icekit tune`` is asked with.
-QUESTIONS: Mapping[str, type[TuneOptions]] = {
+QUESTION_OPTIONS: Mapping[str, type[TuneOptions]] = {
     "file-sizes": FileSizesOptions,
     "metrics-columns": MetricsColumnsOptions,
     "layout": LayoutOptions,

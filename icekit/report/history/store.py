@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class HealthRecord:
     """One table at one run; the key is ``run_id`` and ``table_name``.
 
-    Each field is a column of the file (:data:`COLUMNS`).
+    Each field is a column of the users' files (:data:`COLUMNS`): with another field, files that
+    they already have are refused.
     """
 
     run_id: str

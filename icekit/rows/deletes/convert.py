@@ -270,8 +270,8 @@ class WrittenDeletes:
 
     ``found_positions`` are those of deleted rows, by a file's index in ``inputs.data_files``, and
     ``earlier_positions`` those that were deleted before, where a deletion vector replaces other
-    deletes. ``written_positions`` are both of them for each index, ``written_delete_files`` the delete files
-    that hold them, in this order; ``removed_delete_files`` the delete files that go.
+    deletes. ``written_positions`` are both of them for each index, ``written_delete_files`` the
+    delete files that hold them, in this order; ``removed_delete_files`` the delete files that go.
     """
 
     inputs: ConversionInputs
@@ -415,9 +415,9 @@ def convert(
     equality deletes. Until then all of them apply, so a run that ends early has changed no row. All
     slices use the deletes that the first one found, and the last is committed only if every data
     file with these deletes was in one of the slices; otherwise raises :class:`CommitConflict`.
-    ``summary_tags_of`` gives what the summary of each commit says, from the deletes that were found. ``check``
-    makes the check of each commit, and ``before_commit`` is called after it; if one of them raises,
-    nothing is committed, and what was written is removed.
+    ``summary_tags_of`` gives what the summary of each commit says, from the deletes that were
+    found. ``check`` makes the check of each commit, and ``before_commit`` is called after it; if
+    one of them raises, nothing is committed, and what was written is removed.
     """
     conversion = _Conversion(spark, table_name, branch, summary_tags_of, check, before_commit)
     for slice_index in range(slices):

@@ -38,7 +38,8 @@ class CompactionExplorer(Explorer):
     and its budget.
 
     ``policy`` are the options of ``icekit compact``, for the cell that plans. The figures are
-    estimated from the facts; nothing is run.
+    estimated from the facts, those for a budget in minutes also from the speed of past runs in
+    ``ledger`` (empty: the default file); nothing is run.
     """
 
     def __init__(self, view: View, policy: CompactionPolicy, *, ledger: str = "") -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from icekit.common.commands.tune import QUESTIONS
+from icekit.common.commands.tune import QUESTION_OPTIONS
 from icekit.common.errors import ParameterError
 from icekit.iceberg.definition import Column
 from icekit.tune.filters import (
@@ -206,4 +206,4 @@ def test_lookups_that_are_each_asked_once_outweigh_a_few_that_are_asked_twice() 
 def test_filters_are_a_list_of_texts_under_every_question(given: Any) -> None:
     for question in ("layout", "metrics-columns", "planning"):
         with pytest.raises(ParameterError, match="filters must be a list of strings"):
-            QUESTIONS[question].of({"filters": given})
+            QUESTION_OPTIONS[question].of({"filters": given})
