@@ -625,7 +625,7 @@ def test_a_row_goes_only_by_a_delete_that_the_scan_lists_for_its_file(
         # An error of another kind, whose text repeats the SQL of the join.
         patch.setattr(
             join,
-            "_matches",
+            "_match_sql",
             lambda *_: checked_match_sql("`gone`", "1L", "CAST(null AS array<bigint>)", "'f'"),
         )
         with pytest.raises(Exception, match=r"UNRESOLVED_COLUMN[\s\S]*raise_error") as error:
