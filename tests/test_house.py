@@ -23,7 +23,7 @@ ROOMS = (
 ).split()
 SPARK = {"pyspark", "py4j"}
 #: The most lines of facts, findings and the card together.
-LOOK_LINES = 15_050
+LOOK_LINES = 15_800
 #: The most lines of the files that docs/development.md says to read first.
 SPINE_LINES = 2_800
 

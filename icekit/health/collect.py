@@ -33,6 +33,7 @@ from icekit.health.facts.snapshot_statistics import statistics_ages
 from icekit.health.facts.storage import StorageSearch
 from icekit.health.facts.writer_states import WriterLog, staged_writes
 from icekit.health.storage.missing import ObservedSnapshot
+from icekit.health.storage.use import measure_storage_use
 from icekit.iceberg import metadata
 from icekit.iceberg.definition import Flaw, MetadataFlaw
 from icekit.iceberg.dropped_fields import fields_blocking_files_table
@@ -59,6 +60,8 @@ Collector = Literal["auto", "spark", "local"]
 LOCAL_FILES = 200_000
 # Using Spark is worth it from here if it already runs.
 LOCAL_FILES_BESIDE_SPARK = 20_000
+# The most files whose names are read after Spark has counted them, to tell those of old snapshots.
+MOST_IDENTITIES = 20_000
 FILTER_COLUMNS_PROPERTY = "icekit.filter-columns"
 _MOST_EXAMPLES = 5
 
@@ -128,6 +131,13 @@ def observe(
         storage_search = search_storage(
             lake, table_name, table_source, observed_snapshot, collector, say
         )
+    storage_use = None
+    if snapshot is None or snapshot["snapshot-id"] == meta.get("current-snapshot-id"):
+        if used_collector == "spark" and sum(rollup.file_counts()) <= MOST_IDENTITIES:
+            local.add_file_identities(rollup, table_source.read)
+        storage_use = measure_storage_use(
+            table_source, meta, metadata_file_size, rollup, storage_search.storage
+        )
     return TableFacts(
         catalog=lake.name,
         table=table_name,
@@ -156,6 +166,7 @@ def observe(
         storage=storage_search.storage,
         missing=storage_search.missing,
         unlisted=storage_search.unlisted,
+        storage_use=storage_use,
         unsupported_columns=columns_without_support,
         engine=lake.engine,
         collector=used_collector,

@@ -37,6 +37,7 @@ from icekit.health.facts.model import TableFacts
 from icekit.health.facts.rollup import delete_ratio
 from icekit.iceberg import WITHOUT_DATA
 from icekit.iceberg.file_kind import Kind
+from icekit.show.storage_use import use_rows, use_sentence
 from icekit.show.tables import file_sizes, manifests
 
 WIDTH = 80
@@ -138,6 +139,10 @@ def _fact_lines(screen: _Screen, facts: TableFacts, thresholds: Thresholds | Non
             for range_label, bar, left_alone_text in size_bars(facts, thresholds).rows:
                 bar_line = f"{left_alone_text:<{_LABEL}}{range_label:<17} {bar}"
                 yield screen.paint(bar_line, _GREEN if left_alone_text else _PLAIN)
+        if fact_name == "storage" and facts.storage_use is not None:
+            for row in use_rows(facts.storage_use):
+                figures_text = f"{row.label:<14} {row.size:>9} {row.share:>6} {row.bar} {row.note}"
+                yield shorten(f"{'':<{_LABEL}}{figures_text}".rstrip(), screen.columns)
 
 
 def _finding_lines(
@@ -301,7 +306,7 @@ def named_fact_sentences(
         ("manifests", _manifests_text(facts)),
         ("history", _history_text(facts)),
         ("writes", _distribution_text(facts)),
-        *([("storage", _storage_text(facts))] if _is_storage_searched(facts) else []),
+        *([("storage", storage_text)] if (storage_text := _storage_text(facts)) else []),
         *([("not here", _WITHOUT_DATA)] if WITHOUT_DATA in facts.properties else []),
     ]
 
@@ -434,6 +439,15 @@ def _is_storage_searched(facts: TableFacts) -> bool:
 
 
 def _storage_text(facts: TableFacts) -> str:
+    """What fills the storage, and what was looked for there; empty if neither is known."""
+    use = facts.storage_use
+    parts = [use_sentence(use)] if use is not None else []
+    if _is_storage_searched(facts):
+        parts.append(_search_text(facts))
+    return "; ".join(parts)
+
+
+def _search_text(facts: TableFacts) -> str:
     """What was looked for in storage, and what was not."""
     undecided_reason_by_kind = {
         "missing": facts.missing and facts.missing.unchecked,

@@ -65,6 +65,7 @@ def deletion_vectors(lab: Lab) -> None:
 @lab_table(
     "Its data was compacted, but the delete files that applied to the old data files still exist.",
     "dangling_deletes",
+    "old_snapshots",
 )
 def dangling_deletes(lab: Lab) -> None:
     """Compact only the recent months, and leave their position deletes behind.

@@ -88,6 +88,7 @@ def overlapping_manifests(lab: Lab) -> None:
 
 @lab_table(
     "Snapshots never expire, so they keep replaced files, and metadata files pile up.",
+    "old_snapshots",
     "snapshots_piling_up",
     "metadata_files_piling_up",
 )

@@ -57,6 +57,7 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         writes.vectors_rewritten,
         metadata_layers.fragmented_manifests,
         metadata_layers.overlapping_manifests,
+        metadata_layers.old_snapshots,
         metadata_layers.snapshots_piling_up,
         metadata_layers.staged_writes,
         content.heavy_metadata,

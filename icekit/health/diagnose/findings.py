@@ -101,16 +101,19 @@ _FINDINGS_OF_ACTIONS = (
         "oversized_files",
     ),
     ("fragmented_manifests", "overlapping_manifests"),
+    ("old_snapshots", "snapshots_piling_up"),
 )
 #: Findings that ``icekit compact`` fixes.
 COMPACTED = frozenset((*_FINDINGS_OF_ACTIONS[0], "dangling_deletes", "replaced_deletes"))
+#: Findings that an expiry of snapshots fixes.
+EXPIRED = ("old_snapshots", "snapshots_piling_up")
 #: Findings that ``icekit maintain`` fixes, with the procedure.
 MAINTAINED = {
     "position_deletes": "rewrite_position_delete_files",
     "v2_position_deletes": "rewrite_position_delete_files",
     "fragmented_manifests": "rewrite_manifests",
     "overlapping_manifests": "rewrite_manifests",
-    "snapshots_piling_up": "expire_snapshots",
+    **dict.fromkeys(EXPIRED, "expire_snapshots"),
 }
 
 
@@ -132,7 +135,7 @@ def command_for(facts: TableFacts, finding_name: str) -> str | None:
             return None
         spec_options = [] if finding_name in COMPACTED else ["--old-specs"]
         return command_line("compact", facts.catalog, facts.name, *spec_options, "--trial")
-    if finding_name == "snapshots_piling_up" and facts.history.expirable_count == 0:
+    if finding_name in EXPIRED and facts.history.expirable_count == 0:
         return None
     return (
         command_line("maintain", facts.catalog, facts.name) if finding_name in MAINTAINED else None
@@ -179,6 +182,8 @@ class Thresholds:
     overlap_share: float = 0.5
     #: A choice: snapshots in the metadata.
     snapshots: int = 100
+    #: A choice: bytes that only older snapshots hold, as a share of the storage.
+    old_snapshots_share: float = 0.25
     #: The default of write.metadata.previous-versions-max: a full log drops its oldest entries.
     metadata_log: int = 100
     #: A choice: records added and deleted since statistics were computed, as a share of the

@@ -4,6 +4,7 @@ from icekit.common.units import count, elapsed, first_names, percent, size, span
 from icekit.health.diagnose.findings import NAMED_WRITERS, Context, Finding, Severity
 from icekit.health.facts.retention import DEFAULT_STAGED_HOURS, HOUR_MS
 from icekit.health.facts.snapshot_statistics import compute_statistics_sql
+from icekit.health.facts.storage_use import CountedBy
 from icekit.iceberg.snapshots import History
 
 #: A choice: the time of one small request to an object store, in seconds.
@@ -107,39 +108,9 @@ def snapshots_piling_up(context: Context) -> Finding | None:
         or history.newest_snapshot_ms is None
     ):
         return None
-    facts = context.facts
     history_span_text = span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
-    max_age_ms = facts.int_setting("history.expire.max-snapshot-age-ms")
-    retained_count = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
     expirable_count = history.expirable_count
-    statements: tuple[str, ...] = ()
-    if not facts.is_setting_true("gc.enabled"):
-        remedy = (
-            "The table has gc.enabled=false, so snapshots must not be expired: another table may "
-            "share its files."
-        )
-    elif expirable_count == 0:
-        remedy = (
-            "No snapshot would expire now: each is younger than the table's limit of "
-            f"{span(max_age_ms)}, among the last of a branch (every branch keeps its own), the "
-            "head of a branch or tag, or needed by a writer or a staged write. Drop branches and "
-            "tags that nobody needs, or state a shorter retention: "
-            f"{context.command('maintain', '--keep', 'TIME', '--keep-last', 'N')}."
-        )
-    else:
-        remedy = (
-            f"Expire snapshots older than the table's limit of {span(max_age_ms)} and keep the "
-            f"last {retained_count}. Time travel to an expired snapshot is impossible, so first "
-            "agree on how far back people need to look."
-        )
-        if history.writers or history.staged:
-            # Iceberg's procedure knows nothing of these.
-            remedy += (
-                " Do it with icekit maintain: expire_snapshots itself would also remove what "
-                f"{_snapshot_users(history)} need."
-            )
-        else:
-            statements = (context.call_statement("expire_snapshots", retain_last=retained_count),)
+    remedy, statements = _expiry_remedy(context)
     expirable_text = "" if expirable_count is None else f"; {expirable_count:,} would expire now"
     return context.finding(
         severity=Severity.INFO if expirable_count == 0 else Severity.WARNING,
@@ -151,6 +122,75 @@ def snapshots_piling_up(context: Context) -> Finding | None:
         threshold=f"{thresholds.snapshots} snapshots",
         effect="Each commit rewrites the list of all snapshots, each query plan reads it, and no "
         "file that a snapshot references can be deleted.",
+        remedy=remedy,
+        sql=statements,
+    )
+
+
+def _expiry_remedy(context: Context) -> tuple[str, tuple[str, ...]]:
+    """What to do about old snapshots, and the statement for it."""
+    facts = context.facts
+    history = facts.history
+    max_age_ms = facts.int_setting("history.expire.max-snapshot-age-ms")
+    retained_count = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
+    if not facts.is_setting_true("gc.enabled"):
+        return (
+            "The table has gc.enabled=false, so snapshots must not be expired: another table may "
+            "share its files.",
+            (),
+        )
+    if history.expirable_count == 0:
+        return (
+            "No snapshot would expire now: each is younger than the table's limit of "
+            f"{span(max_age_ms)}, among the last of a branch (every branch keeps its own), the "
+            "head of a branch or tag, or needed by a writer or a staged write. Drop branches and "
+            "tags that nobody needs, or state a shorter retention: "
+            f"{context.command('maintain', '--keep', 'TIME', '--keep-last', 'N')}.",
+            (),
+        )
+    remedy = (
+        f"Expire snapshots older than the table's limit of {span(max_age_ms)} and keep the last "
+        f"{retained_count}. Time travel to an expired snapshot is impossible, so first agree on "
+        "how far back people need to look."
+    )
+    if history.writers or history.staged:
+        # Iceberg's procedure knows nothing of these.
+        remedy += (
+            " Do it with icekit maintain: expire_snapshots itself would also remove what "
+            f"{_snapshot_users(history)} need."
+        )
+        return remedy, ()
+    return remedy, (context.call_statement("expire_snapshots", retain_last=retained_count),)
+
+
+def old_snapshots(context: Context) -> Finding | None:
+    """Much of the storage is held by files that only older snapshots have."""
+    facts = context.facts
+    thresholds = context.thresholds
+    use = facts.storage_use
+    if use is None or not use.total:
+        return None
+    old = use.old_snapshots
+    share = old.total / use.total
+    if not old.total or share < thresholds.old_snapshots_share:
+        return None
+    remedy, statements = _expiry_remedy(context)
+    ref_texts = [f"{ref.kind} {ref.name} holds {size(ref.held)} of it" for ref in old.refs]
+    summaries_text = (
+        ["counted from the summaries of snapshots"] if old.counted_by is CountedBy.SUMMARIES else []
+    )
+    parts = [
+        f"{size(old.total)} of {size(use.total)} are files that only older snapshots have",
+        *ref_texts[:NAMED_WRITERS],
+        *summaries_text,
+    ]
+    return context.finding(
+        [ref.name for ref in old.refs],
+        figure=f"{size(old.total)}, {percent(share)} of the storage",
+        evidence="; ".join(parts),
+        threshold=f"{percent(thresholds.old_snapshots_share)} of the storage",
+        effect="Storage is paid for rows that no query of the current table reads. Only time "
+        "travel, rollbacks and incremental readers use them.",
         remedy=remedy,
         sql=statements,
     )

@@ -1,7 +1,7 @@
 """Collect the counts of a snapshot's live files, which both collectors add, and freeze them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -68,6 +68,11 @@ class Rollup:
     )
     ruled_out_counts: dict[tuple[Partition, int], tuple[int, int]] = field(default_factory=dict)
     integrity: Integrity = field(default_factory=Integrity)
+    #: The identities of the live files (:func:`icekit.health.facts.local_deletes.file_identity`), and
+    #: the sizes of the Puffin files of vectors by the hashes of their paths; None and none if Spark
+    #: counts.
+    file_identities: Collection[int] | None = None
+    vector_file_sizes: dict[int, int] = field(default_factory=dict)
 
     @cached_property
     def has_deletes(self) -> bool:

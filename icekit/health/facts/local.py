@@ -78,6 +78,7 @@ def roll_up(
         narrow_manifests += narrow_summaries(
             manifest, partition_fields, field_ranges(partition_fields, manifest_partitions)
         )
+    rollup.file_identities = file_counter.file_identities
     states_by_identity = file_counter.settle_scoped_deletes()
     rollup.set_sequence_width(
         lambda: len({p for p, _, _ in (*rollup.bucket_counts, *rollup.unapplied_counts)})
@@ -95,6 +96,17 @@ def roll_up(
         rollup.integrity = integrity_with_examples(
             rollup.integrity, live_manifests, read, repeated_identities, states_by_identity
         )
+
+
+def add_file_identities(rollup: Rollup, read: Callable[[str], bytes]) -> None:
+    """Add the identities of the live files to what Spark has counted; reads every manifest."""
+    file_counter = _FileCounter(rollup)
+    fields = DATA_FIELDS | {"content_offset", "file_format"}
+    live_manifests = filter(may_have_live_files, rollup.manifests)
+    for manifest, manifest_bytes in read_manifests_ahead(read, live_manifests):
+        for file, *_ in files_of(manifest, manifest_bytes, fields):
+            file_counter.add_identity(file)
+    rollup.file_identities = file_counter.file_identities
 
 
 def counts_in_empty_manifests(
@@ -188,8 +200,7 @@ class _FileCounter:
             is_vector = kind is Kind.DELETION_VECTORS
             size_in_bytes = file["content_size_in_bytes" if is_vector else "file_size_in_bytes"]
             record_count = file["record_count"]
-            identity = file_identity(file)
-            self.file_identities.append(identity)
+            identity = self.add_identity(file)
             partitions.add(partition)
             if kind is Kind.EQUALITY_DELETES:
                 self._add_keys(file, key_reader, partition, sequence_number)
@@ -213,6 +224,15 @@ class _FileCounter:
                 record_count,
             )
         return partitions
+
+    def add_identity(self, file: Record) -> int:
+        """Remember a file, and the size of a Puffin file, which has many vectors."""
+        identity = file_identity(file)
+        self.file_identities.append(identity)
+        if kind_of(file.get("content") or 0, file["file_format"]) is Kind.DELETION_VECTORS:
+            path_hash = hash(file["file_path"])
+            self.rollup.vector_file_sizes[path_hash] = file["file_size_in_bytes"]
+        return identity
 
     def _bounds_row(self, key_bounds: KeyBounds, partition: Partition, sequence_number: int) -> int:
         return key_bounds.row(

@@ -18,6 +18,7 @@ from icekit.health.facts.files import EqualityKey, FileGroup, SequenceCounts, To
 from icekit.health.facts.integrity import Contradiction, DeleteState, Integrity, UnappliedDeletes
 from icekit.health.facts.metadata_sections import MetadataSection
 from icekit.health.facts.storage import MissingFiles, StorageFacts
+from icekit.health.facts.storage_use import StorageUse
 from icekit.iceberg.definition import (
     STOPPING_FLAWS,
     Column,
@@ -104,6 +105,7 @@ class TableFacts:
     recent: tuple[Partition, ...] = field(default=(), compare=False)
     metadata_bytes: int | None = None
     metadata_sections: tuple[MetadataSection, ...] = ()
+    storage_use: StorageUse | None = None
     collector: str = field(default="", compare=False)
     iceberg_version: str | None = field(default=None, compare=False)
     collected_at_ms: int = field(default=0, compare=False)

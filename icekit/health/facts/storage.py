@@ -71,7 +71,10 @@ class StorageFacts:
     Those that the dry run of ``remove_orphan_files`` would list; ``examples`` are a few.
     ``orphan_bytes`` is their total size, from the sizes of ``weighed_count`` of them; None if not
     known. If another table shares the location (``sharing``), nothing is listed: a file that no
-    snapshot of this table references may belong to the other table.
+    snapshot of this table references may belong to the other table. ``unjudged_bytes`` are those of
+    other files that no snapshot references, which are too young or hidden, ``referenced_bytes``
+    those of all others in the location; None if Spark listed it, which counts neither, or if the
+    table has files elsewhere.
     """
 
     older_than_ms: int
@@ -80,6 +83,8 @@ class StorageFacts:
     orphan_bytes: int | None = None
     weighed_count: int = 0
     sharing: Sharing = Sharing()
+    unjudged_bytes: int | None = None
+    referenced_bytes: int | None = None
 
     @property
     def is_estimated(self) -> bool:

@@ -68,7 +68,9 @@ class Comparison:
     """A listing of a table's location, compared with what the metadata names, file by file.
 
     What the listing has is no longer expected, and doubtful if it has another size; these files
-    must be looked up one by one. ``orphan_doubts`` say why an orphan may be none.
+    must be looked up one by one. ``orphan_doubts`` say why an orphan may be none. Each listed byte
+    is in one of ``referenced_bytes``, ``orphan_bytes`` and ``unjudged_bytes``, of files that are
+    too young or hidden.
     """
 
     named_files: NamedFiles
@@ -77,6 +79,8 @@ class Comparison:
     specs: Iterable[PartitionSpec] = ()
     orphan_count: int = 0
     orphan_bytes: int = 0
+    referenced_bytes: int = 0
+    unjudged_bytes: int = 0
     orphan_examples: list[str] = field(default_factory=list)
     orphan_doubts: list[str] = field(default_factory=list)
 
@@ -112,15 +116,21 @@ class Comparison:
             return
         full_path = f"{self.location_path}/{file.path}"
         named_uris = self.named_files.uris_by_path.get(full_path)
-        if named_uris is not None and any(
+        is_named = named_uris is not None and any(
             named_uri.names_file(self.location_uri) for named_uri in named_uris
-        ):
+        )
+        if is_named:
+            self.referenced_bytes += file.size
             expected_file = self.named_files.expected_by_path.get(full_path)
             if expected_file is not None and expected_file.bucket_uri.names_file(self.location_uri):
                 del self.named_files.expected_by_path[full_path]
                 if expected_file.size not in (None, file.size):
                     self.named_files.doubtful_locations.add(expected_file.location)
-        if file.modified_ms >= self.older_than_ms or self.is_hidden(file.path):
+        is_too_young = file.modified_ms >= self.older_than_ms
+        is_unjudged = is_too_young or self.is_hidden(file.path)
+        if not is_named and (is_unjudged or named_uris is not None):
+            self.unjudged_bytes += file.size
+        if is_unjudged:
             return
         if named_uris is None:
             self._add_orphan(file)
@@ -195,12 +205,17 @@ class Comparison:
     @property
     def storage_facts(self) -> StorageFacts:
         """The orphan files, all of them weighed."""
+        has_files_elsewhere = any(
+            not path.startswith(f"{self.location_path}/") for path in self.named_files.uris_by_path
+        )
         return StorageFacts(
             self.older_than_ms,
             self.orphan_count,
             tuple(self.orphan_examples),
             self.orphan_bytes,
             self.orphan_count,
+            unjudged_bytes=self.unjudged_bytes,
+            referenced_bytes=None if has_files_elsewhere else self.referenced_bytes,
         )
 
 

@@ -22,7 +22,7 @@ from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.lake import Lake
 from icekit.health.diagnose import diagnose
-from icekit.health.diagnose.findings import COMPACTED, MAINTAINED, Findings, Thresholds
+from icekit.health.diagnose.findings import COMPACTED, EXPIRED, MAINTAINED, Findings, Thresholds
 from icekit.health.facts.column_support import engine_limits
 from icekit.health.facts.head import head
 from icekit.health.facts.integrity import Contradiction, DeleteState
@@ -393,13 +393,15 @@ def cluster_by(spec: PartitionSpec, filter_columns: Sequence[str]) -> tuple[str,
 
 
 def _expiry_actions(case: _Case) -> list[Action]:
-    """Expire snapshots beyond the retention, if a person states one or snapshots pile up; never the
-    current one.
+    """Expire snapshots beyond the retention, if a person states one, or snapshots pile up or hold
+    much of the storage; never the current one.
     """
-    has_pile_finding = "snapshots_piling_up" in case.findings.names
-    if not has_pile_finding and not case.retention.is_stated:
+    finding_names = [name for name in EXPIRED if name in case.findings.names]
+    if not finding_names and not case.retention.is_stated:
         return []
-    occasion_text = "Snapshots pile up" if has_pile_finding else "You gave a retention"
+    occasion_text = "Old snapshots hold storage" if finding_names else "You gave a retention"
+    if "snapshots_piling_up" in finding_names:
+        occasion_text = "Snapshots pile up"
     if not case.facts.is_setting_true("gc.enabled"):
         case.notes.append(
             f"{occasion_text}, but gc.enabled=false: nothing may expire, because another table may "
@@ -427,7 +429,7 @@ def _expiry_actions(case: _Case) -> list[Action]:
             "drop refs. Snapshots younger than one hour never expire."
         )
         return []
-    expiry_reason = "snapshots_piling_up" if has_pile_finding else "the retention that you state"
+    expiry_reason = ", ".join(finding_names) or "the retention that you state"
     return case.action(
         "expire_snapshots",
         f"{expiry_reason}. Removed for good: {'; '.join(expiry_summary.removal_sentences)}. The "

@@ -20,7 +20,7 @@ from icekit.common.units import count
 from icekit.engine.errors import environment_error
 from icekit.engine.interrupting import Ending, Stop, Stopped, sigterm_as_interrupt, stop_on_request
 from icekit.engine.lake import Lake, close_at_end
-from icekit.health.diagnose.findings import Findings
+from icekit.health.diagnose.findings import EXPIRED, Findings
 from icekit.health.facts.model import TableFacts
 from icekit.maintain.plan import Plan
 from icekit.maintain.planning.conversion import plan_conversion
@@ -382,7 +382,7 @@ class _Pass:
         procedures = [
             procedure
             for procedure in options.settings["procedures"]
-            if procedure != "expire_snapshots" or "snapshots_piling_up" in findings.names
+            if procedure != "expire_snapshots" or findings.names.intersection(EXPIRED)
         ]
         return plan_maintenance_table(
             self.lake,

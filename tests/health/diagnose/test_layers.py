@@ -11,6 +11,7 @@ from icekit import Severity, Thresholds, diagnose
 from icekit.common.errors import ParameterError
 from icekit.health.diagnose.findings import Findings
 from icekit.health.facts.model import TableFacts
+from icekit.health.facts.storage_use import OldSnapshotBytes, RefBytes, StorageUse
 from icekit.iceberg.manifest_counts import RangeOverlap
 from icekit.iceberg.snapshots import (
     Commit,
@@ -91,6 +92,14 @@ def statistics(
     return table_facts(statistics=(age,))
 
 
+def old_files(old_bytes: int, *refs: RefBytes, **more: Any) -> TableFacts:
+    """A table whose storage has 1,000 MiB, of which only older snapshots hold so many bytes."""
+    use = StorageUse(
+        live_rows=1000 * MIB - old_bytes, old_snapshots=OldSnapshotBytes(data=old_bytes, refs=refs)
+    )
+    return table_facts(storage_use=use, **more)
+
+
 STAGED = StagedWrite("audit-1", 7, NOW_MS - 23 * 24 * HOUR_MS, 50)
 FLINK = WriterState("Flink", "job 7f1c", ("7f1c",), "checkpoint 41", ("main",), 7, NOW_MS, 0)
 
@@ -113,6 +122,10 @@ BORDERS: Borders = {
             overlapping(RangeOverlap(0, "event_day", 10, 0.49)),
             overlapping(*RANGES, RangeOverlap(0, "amount", 20, 0.1)),
         ],
+    ),
+    "old_snapshots": (
+        [old_files(250 * MIB)],
+        [old_files(249 * MIB), table_facts(), table_facts(storage_use=StorageUse())],
     ),
     "snapshots_piling_up": ([hourly(100)], [hourly(99), hourly(100, oldest_snapshot_ms=None)]),
     "staged_writes": (
@@ -161,6 +174,12 @@ SHOWN = {
         100, 800 * KIB, properties={"commit.manifest-merge.enabled": "false"}
     ),
     "overlapping_manifests": overlapping(*RANGES, data_bytes=160 * MIB),
+    "old_snapshots": old_files(400 * MIB, history=history(expirable_count=3)),
+    "old_snapshots that a tag holds": old_files(
+        400 * MIB,
+        RefBytes("audit-2023", "tag", 390 * MIB, 390 * MIB),
+        history=history(expirable_count=0),
+    ),
     "snapshots_piling_up": hourly(100, refs=(Ref("main", "branch", 1),)),
     "snapshots_piling_up of which an owner keeps many": hourly(
         100, {"history.expire.min-snapshots-to-keep": "500"}, expirable_count=7
