@@ -267,9 +267,9 @@ def guarded_table(
 ) -> Any:
     """The table (an object of Iceberg's API) as it was loaded, also after other jobs have changed
     it; its commits go to the table as it is then, and say truly whether they were made. A
-    commit is refused if it drops equality deletes that apply to a file that it adds, or would give
-    rows other row ids; not for other deletes that it drops. Raises
-    :class:`~icekit.common.errors.EngineFailed` if that is impossible.
+    commit is refused if it drops equality deletes that apply to a file that it adds, drops the
+    deletion vector of a data file that stays, or would give rows other row ids; not for position
+    delete files that it drops. Raises :class:`~icekit.common.errors.EngineFailed` if that is impossible.
 
     With ``expected_head``, a branch and a snapshot, a commit is also refused once the branch is at
     another snapshot. With ``position_deletes``, an object of the Java class PositionDeletes, it

@@ -605,6 +605,25 @@ def test_nothing_is_written_or_committed_after_a_request_to_stop(table: Table) -
         rewrite.run()
 
 
+def test_a_commit_that_drops_the_vector_of_a_file_that_stays_is_refused(table: Table) -> None:
+    """No comparison of the rewritten rows would show that the rows of another file come back."""
+    table.create(version=3).data("SELECT id, 'a' FROM range(10)")
+    table.data("SELECT id + 10, 'b' FROM range(10)")
+    table.sql("DELETE FROM {t} WHERE id IN (1, 11)")
+    assert table.vectors_per_file() == 1
+    loaded = load_latest_table(table.spark, table.full)
+    tasks = loaded.newScan().planFiles().iterator()
+    vector = tasks.next().deletes().get(0)
+    row_delta = guarded_table(table.spark, loaded).newRowDelta()
+
+    with unchanged(table), pytest.raises(Exception, match="vector of a data file that stays"):
+        row_delta.removeDeletes(vector).commit()
+
+    # A rewrite drops the vectors of the files that it replaces.
+    table.rewritten()
+    assert table.vectors_per_file() == 0
+
+
 @both_versions
 @pytest.mark.parametrize("way", ["kernel", "Spark"])
 def test_a_row_goes_only_by_a_delete_that_the_scan_lists_for_its_file(

@@ -1,5 +1,7 @@
 package icekit;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.*;
 import org.apache.iceberg.*;
 import org.apache.iceberg.encryption.EncryptionManager;
@@ -9,7 +11,7 @@ import org.apache.iceberg.io.LocationProvider;
 
 /**
  * Commits to a table, and says truly whether a commit was made; refuses that of a rewrite which would drop deletes newer than the files it
- * rewrites, or change row ids.
+ * rewrites, drop the deletion vector of a file that stays, or change row ids.
  *
  * Iceberg takes many errors for the answer "not made" (CleanableFailure; without strict cleanup every error), and removes the manifests of the
  * snapshot: a catalog, or a proxy before it, that answers 503 or 409 after the commit was made leaves a table that nobody can read. So after
@@ -29,6 +31,9 @@ import org.apache.iceberg.io.LocationProvider;
  * after the commit is too late: readers have seen the rows. So the commit itself is checked before the catalog receives it:
  * TableOperations.commit gets the complete new snapshot with its manifests, and after a conflict the next one. The check is in Java, so
  * that all other exceptions reach Iceberg unchanged (the files of a commit that may have succeeded must not be deleted).
+ *
+ * Vectors: a rewrite drops the deletion vectors of the files that it replaces, which is Iceberg's work. One of a file that stays would
+ * bring its deleted rows back, and no comparison of the rewritten rows would show it; so the commit itself is checked for that too.
  *
  * Row ids: the first commit after an upgrade to format version 3 gives each row an id. What a rewrite read before it has no ids, so its
  * new files would get others. Such a commit is a conflict: the rewrite is tried again with the ids.
@@ -64,6 +69,7 @@ class GuardedOperations implements TableOperations {
       if (change instanceof MetadataUpdate.AddSnapshot) {
         Snapshot added = ((MetadataUpdate.AddSnapshot) change).snapshot();
         check(added);
+        checkVectors(metadata, added);
         if (positions != null) checkPositions(base, metadata, added);
       }
       if (change instanceof MetadataUpdate.SetSnapshotRef) {
@@ -164,6 +170,45 @@ class GuardedOperations implements TableOperations {
         throw new ValidationException(
             "Cannot commit: equality deletes that apply to a rewritten file would be dropped with the last older data file: %s",
             new Object[] {file.location()});
+      }
+    }
+  }
+
+  /** A commit may drop a deletion vector only with its data file, or for another vector, or if no data file has its path any more. */
+  private void checkVectors(TableMetadata metadata, Snapshot snapshot) {
+    if (snapshot.summary().get("removed-dvs") == null) return;
+    SnapshotChanges changes = changes(snapshot);
+    Set settled = new HashSet();
+    for (Iterator files = changes.removedDataFiles().iterator(); files.hasNext();) settled.add(((DataFile) files.next()).location());
+    for (Iterator files = changes.addedDeleteFiles().iterator(); files.hasNext();) settled.add(((DeleteFile) files.next()).referencedDataFile());
+    Set dropped = new HashSet();
+    for (Iterator files = changes.removedDeleteFiles().iterator(); files.hasNext();) {
+      DeleteFile file = (DeleteFile) files.next();
+      if (ContentFiles.isVector(file) && !settled.contains(file.referencedDataFile())) dropped.add(file.referencedDataFile());
+    }
+    if (dropped.isEmpty()) return;
+    for (Iterator manifests = snapshot.dataManifests(table.io()).iterator(); manifests.hasNext();) {
+      String path = firstLive((ManifestFile) manifests.next(), metadata, dropped);
+      if (path != null) {
+        throw new ValidationException("Cannot commit: the deletion vector of a data file that stays would be dropped: %s", new Object[] {path});
+      }
+    }
+  }
+
+  /** The first of some data files that a manifest lists; null without one. */
+  private String firstLive(ManifestFile manifest, TableMetadata metadata, Set paths) {
+    ManifestReader files = ManifestFiles.read(manifest, table.io(), metadata.specsById());
+    try {
+      for (Iterator each = files.iterator(); each.hasNext();) {
+        String path = ((DataFile) each.next()).location();
+        if (paths.contains(path)) return path;
+      }
+      return null;
+    } finally {
+      try {
+        files.close();
+      } catch (IOException error) {
+        throw new UncheckedIOException(error);
       }
     }
   }
