@@ -55,7 +55,7 @@ def world(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
             "PARTITIONED BY (days(event_time)) TBLPROPERTIES ('format-version'='2', "
             "'write.delete.mode'='merge-on-read')"
         )
-        for table in ("orders", "customers_eu"):
+        for table in ("orders", "customers_eu", "events_archive"):
             sql(f"CREATE TABLE prod.db.{table} AS SELECT id FROM range(3)")
         folder.joinpath("nightly.sql").write_text(MERGE)
         folder.joinpath("logs").mkdir()

@@ -179,7 +179,7 @@ def test_a_position_after_the_end_of_its_file_is_found(
         # Its deletes would be removed, and its rows would come back.
         (lambda files: files[:-1], "where no deleted row was looked for"),
         (
-            lambda files: [replace(file, sequence=0) for file in files],
+            lambda files: [replace(file, sequence_number=0) for file in files],
             "Iceberg applies other equality deletes to",
         ),
     ],

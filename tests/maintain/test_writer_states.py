@@ -149,7 +149,7 @@ def test_a_branch_that_comes_after_the_look_up_and_needs_a_state_ends_the_expiry
     statement = f"ALTER TABLE {table.sql_name} CREATE BRANCH late AS OF VERSION {second}"
     around(
         guard.ExpiryGuard,
-        "ready",
+        "action_to_run",
         lambda: elsewhere(table.spark).sql(statement).collect(),
         after=True,
     )
