@@ -105,7 +105,7 @@ class TableFacts:
     recent: tuple[Partition, ...] = field(default=(), compare=False)
     metadata_bytes: int | None = None
     metadata_sections: tuple[MetadataSection, ...] = ()
-    storage_use: StorageUse | None = None
+    storage_use: StorageUse | None = field(default=None, compare=False)
     collector: str = field(default="", compare=False)
     iceberg_version: str | None = field(default=None, compare=False)
     collected_at_ms: int = field(default=0, compare=False)

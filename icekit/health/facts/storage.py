@@ -2,6 +2,7 @@
 are missing.
 """
 
+from dataclasses import field
 from enum import StrEnum
 
 from icekit.common import frozen
@@ -83,8 +84,8 @@ class StorageFacts:
     orphan_bytes: int | None = None
     weighed_count: int = 0
     sharing: Sharing = Sharing()
-    unjudged_bytes: int | None = None
-    referenced_bytes: int | None = None
+    unjudged_bytes: int | None = field(default=None, compare=False)
+    referenced_bytes: int | None = field(default=None, compare=False)
 
     @property
     def is_estimated(self) -> bool:
