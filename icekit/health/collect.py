@@ -131,12 +131,19 @@ def observe(
         storage_search = search_storage(
             lake, table_name, table_source, observed_snapshot, collector, say
         )
+    file_facts = _file_facts(rollup, definition_facts["properties"])
     storage_use = None
     if snapshot is None or snapshot["snapshot-id"] == meta.get("current-snapshot-id"):
         if used_collector == "spark" and sum(rollup.file_counts()) <= MOST_IDENTITIES:
             local.add_file_identities(rollup, table_source.read)
         storage_use = measure_storage_use(
-            table_source, meta, metadata_file_size, rollup, storage_search.storage
+            table_source,
+            meta,
+            metadata_file_size,
+            rollup,
+            file_facts["groups"],
+            file_facts["unapplied"],
+            storage_search.storage,
         )
     return TableFacts(
         catalog=lake.name,
@@ -145,7 +152,7 @@ def observe(
         ref=ref_name,
         snapshot_ms=(snapshot or {}).get("timestamp-ms"),
         **definition_facts,
-        **_file_facts(rollup, definition_facts["properties"]),
+        **file_facts,
         misread_keys=_misread_key_columns(meta, rollup),
         history=replace(
             history(meta, snapshot),

@@ -133,9 +133,7 @@ def files_of(table: Table) -> tuple[SnapshotFiles, dict[str, Any]]:
     source = icekit.connect().tables.source(("db", "t"))
     metadata = load_metadata(source)
     current_paths = {task.file.file_path for task in table.scan().plan_files()}
-    files = read_snapshot_files(
-        source.read, metadata, current_paths.__contains__, ReadingLimits(100, 100)
-    )
+    files = read_snapshot_files(source.read, metadata, current_paths, ReadingLimits(100, 100))
     assert files is not None
     return files, metadata
 

@@ -68,8 +68,7 @@ class GuardedOperations implements TableOperations {
       Object change = changes.next();
       if (change instanceof MetadataUpdate.AddSnapshot) {
         Snapshot added = ((MetadataUpdate.AddSnapshot) change).snapshot();
-        check(added);
-        checkVectors(metadata, added);
+        check(metadata, added);
         if (positions != null) checkPositions(base, metadata, added);
       }
       if (change instanceof MetadataUpdate.SetSnapshotRef) {
@@ -154,10 +153,18 @@ class GuardedOperations implements TableOperations {
     return SnapshotChanges.builderFor(new BaseTable(table, "guarded")).snapshot(snapshot).build();
   }
 
-  private void check(Snapshot snapshot) {
-    // Without a new data file, no delete can be newer than one; a rewrite of all manifests has many to read.
-    if (snapshot.summary().get("added-data-files") == null) return;
+  /** The files of a commit are read once for both checks, and not at all for a rewrite of all manifests, which has many to read. */
+  private void check(TableMetadata metadata, Snapshot snapshot) {
+    // Without a new data file, no delete can be newer than one.
+    boolean addsData = snapshot.summary().get("added-data-files") != null;
+    boolean dropsVectors = snapshot.summary().get("removed-dvs") != null;
+    if (!addsData && !dropsVectors) return;
     SnapshotChanges changes = changes(snapshot);
+    if (addsData) checkEqualityDeletes(changes);
+    if (dropsVectors) checkVectors(metadata, snapshot, changes);
+  }
+
+  private void checkEqualityDeletes(SnapshotChanges changes) {
     long oldest = Long.MAX_VALUE;
     for (Iterator files = changes.addedDataFiles().iterator(); files.hasNext();) {
       Long number = ((DataFile) files.next()).dataSequenceNumber();
@@ -175,9 +182,7 @@ class GuardedOperations implements TableOperations {
   }
 
   /** A commit may drop a deletion vector only with its data file, or for another vector, or if no data file has its path any more. */
-  private void checkVectors(TableMetadata metadata, Snapshot snapshot) {
-    if (snapshot.summary().get("removed-dvs") == null) return;
-    SnapshotChanges changes = changes(snapshot);
+  private void checkVectors(TableMetadata metadata, Snapshot snapshot, SnapshotChanges changes) {
     Set settled = new HashSet();
     for (Iterator files = changes.removedDataFiles().iterator(); files.hasNext();) settled.add(((DataFile) files.next()).location());
     for (Iterator files = changes.addedDeleteFiles().iterator(); files.hasNext();) settled.add(((DeleteFile) files.next()).referencedDataFile());

@@ -15,7 +15,7 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.errors import complaint
 from icekit.engine.metadata_tables import metadata_table, with_lengths
 from icekit.health.facts.head import Head
-from icekit.health.facts.rollup import sort_key
+from icekit.health.facts.rollup import kind_of, sort_key
 from icekit.health.facts.snapshot_statistics import statistics_ages
 from icekit.health.facts.spark_entries import Partitions, aggregate
 from icekit.health.facts.storage import (
@@ -28,6 +28,7 @@ from icekit.health.facts.storage import (
     Role,
 )
 from icekit.iceberg.definition import PartitionSpec
+from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.manifests import Record, live_count
 from icekit.iceberg.metadata import statistics_files
 
@@ -47,6 +48,16 @@ _FILES_PER_TASK = 500
 #: A file that metadata names: its role, path, size and snapshot; without a size, only its existence
 #: can be checked.
 Reference = tuple[Role, str, int | None, int | None]
+
+
+# What a file is by its kind; all other kinds are delete files.
+_ROLES_BY_KIND = {Kind.DATA: Role.DATA, Kind.DELETION_VECTORS: Role.VECTOR}
+
+
+def role_of(file_record: Record) -> Role:
+    """What a file is, from its manifest entry."""
+    kind = kind_of(file_record.get("content") or 0, file_record["file_format"])
+    return _ROLES_BY_KIND.get(kind, Role.DELETES)
 
 
 @frozen

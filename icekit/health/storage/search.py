@@ -16,7 +16,7 @@ from icekit.common.terminal import report_waiting, show_progress
 from icekit.engine.errors import complaint
 from icekit.engine.file_systems import FileSystem
 from icekit.health.facts.head import head
-from icekit.health.facts.rollup import kind_of, sort_key
+from icekit.health.facts.rollup import sort_key
 from icekit.health.facts.storage import (
     EXAMPLES,
     MOST_PARTITIONS,
@@ -30,7 +30,7 @@ from icekit.health.facts.storage import (
     StorageSearch,
 )
 from icekit.health.storage.listing import Comparison, NamedFiles
-from icekit.health.storage.missing import ObservedSnapshot, Reference, missing_files
+from icekit.health.storage.missing import ObservedSnapshot, Reference, missing_files, role_of
 from icekit.health.storage.orphans import (
     REMEMBERED_SECONDS,
     ReadLimits,
@@ -40,7 +40,6 @@ from icekit.health.storage.orphans import (
     paths_in_metadata,
     sharing,
 )
-from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.manifests import (
     DELETE_FIELDS,
     Record,
@@ -71,8 +70,6 @@ _LIST_GONE_REASON = (
     "references"
 )
 _EXPIRED_REASON = "snapshots expired while the files were looked up"
-#: What a file is by its kind; all other kinds are delete files.
-_ROLES_BY_KIND = {Kind.DATA: Role.DATA, Kind.DELETION_VECTORS: Role.VECTOR}
 
 
 def search_storage(
@@ -281,7 +278,7 @@ class _Search:
 
     def _entry_size(self, file_record: Record) -> int | None:
         """The bytes of a file by its entry; those of a vector are not those of its file."""
-        if _role_of(file_record) is Role.VECTOR or not self.has_sizes:
+        if role_of(file_record) is Role.VECTOR or not self.has_sizes:
             return None
         return int(file_record["file_size_in_bytes"])
 
@@ -359,7 +356,7 @@ class _Search:
                 manifest, manifest_bytes, _FILE_FIELDS
             ):
                 reference = (
-                    _role_of(file_record),
+                    role_of(file_record),
                     file_record["file_path"],
                     self._entry_size(file_record),
                     snapshot_id,
@@ -404,11 +401,6 @@ def _missing_count(role: Role, missing_files: Collection[MissingFile]) -> Missin
     gone_count = sum(missing_file.actual_bytes is None for missing_file in missing_files)
     record_count = sum(missing_file.record_count for missing_file in missing_files)
     return MissingCount(role, gone_count, len(missing_files) - gone_count, record_count)
-
-
-def _role_of(file_record: Record) -> Role:
-    kind = kind_of(file_record.get("content") or 0, file_record["file_format"])
-    return _ROLES_BY_KIND.get(kind, Role.DELETES)
 
 
 def _summary_file_count(snapshot: Json) -> int:

@@ -5,17 +5,17 @@ what an expiry would free.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from icekit.common import frozen
 from icekit.health.facts.storage import Role
 from icekit.health.facts.storage_use import CountedBy, OldSnapshotBytes, RefBytes
+from icekit.health.storage.missing import role_of
 from icekit.iceberg.manifests import (
     Record,
     files_of,
-    is_delete_manifest,
     live_count,
     manifest_list,
     read_contents_ahead,
@@ -110,13 +110,13 @@ class _Adder:
 def read_snapshot_files(
     read: Callable[[str], bytes],
     metadata: Json,
-    is_current_file: Callable[[str], bool],
+    current_paths: Container[str],
     limits: ReadingLimits,
 ) -> SnapshotFiles | None:
     """Read the manifest lists of all snapshots, and the manifests that the current snapshot does not
     have; None if there are more lists than the limits allow.
 
-    ``is_current_file`` tells whether the current snapshot holds a file. Memory grows with the files
+    ``current_paths`` are the files of the current snapshot. Memory grows with the files
     of old snapshots, which the limit of entries bounds: beyond it no manifest is read. Raises
     :class:`~icekit.common.errors.MetadataUnreadable`.
     """
@@ -149,7 +149,7 @@ def read_snapshot_files(
     ]
     is_complete = sum(map(live_count, old_manifests)) <= limits.entries
     if is_complete:
-        _add_content(read, old_manifests, holders_by_manifest, is_current_file, adder)
+        _add_content(read, old_manifests, holders_by_manifest, current_paths, adder)
     return SnapshotFiles(bits, adder.holdings(), is_complete)
 
 
@@ -157,7 +157,7 @@ def _add_content(
     read: Callable[[str], bytes],
     old_manifests: Sequence[Record],
     holders_by_manifest: Mapping[str, int],
-    is_current_file: Callable[[str], bool],
+    current_paths: Container[str],
     adder: _Adder,
 ) -> None:
     """Add the data and delete files that only old manifests have."""
@@ -167,7 +167,7 @@ def _add_content(
     for manifest, content in read_manifests_ahead(read, old_manifests):
         manifest_holders = holders_by_manifest[manifest["manifest_path"]]
         for file, *_ in files_of(manifest, content, _FIELDS):
-            if is_current_file(file["file_path"]):
+            if file["file_path"] in current_paths:
                 continue
             file_hash = hash(file["file_path"])
             earlier_holders = holders_by_file.get(file_hash)
@@ -175,15 +175,9 @@ def _add_content(
                 holders_by_file[file_hash] = manifest_holders
             else:
                 holders_by_file[file_hash] = earlier_holders | manifest_holders
-            details_by_file[file_hash] = _role_in(manifest, file), file["file_size_in_bytes"]
+            details_by_file[file_hash] = role_of(file), file["file_size_in_bytes"]
     for file_hash, (role, size_in_bytes) in details_by_file.items():
         adder.add(role, holders_by_file[file_hash], size_in_bytes)
-
-
-def _role_in(manifest: Record, file: Record) -> Role:
-    if not is_delete_manifest(manifest):
-        return Role.DATA
-    return Role.VECTOR if str(file["file_format"]).upper() == "PUFFIN" else Role.DELETES
 
 
 def old_snapshot_bytes(

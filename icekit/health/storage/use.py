@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from icekit.common.errors import IcekitError
 from icekit.engine.tables import TableSource
 from icekit.health.facts.counts import Rollup
+from icekit.health.facts.files import FileGroup
+from icekit.health.facts.integrity import UnappliedDeletes
 from icekit.health.facts.storage import Role, StorageFacts
 from icekit.health.facts.storage_use import (
     MetadataBytes,
@@ -36,17 +39,17 @@ _MOST_LOOKUPS = 200
 
 
 @dataclass
-class CurrentFiles:
-    """The data and delete files of the current snapshot, as far as a search for old ones asks."""
+class _CurrentPaths:
+    """The paths of the current snapshot's data and delete files, as far as one is looked up."""
 
     rollup: Rollup
 
-    def __post_init__(self) -> None:
-        self._identities: frozenset[int] | None = None
+    @cached_property
+    def _identities(self) -> frozenset[int]:
+        # Only a table whose older snapshots have manifests of their own asks for them.
+        return frozenset(self.rollup.file_identities or ())
 
-    def __contains__(self, path: str) -> bool:
-        if self._identities is None:
-            self._identities = frozenset(self.rollup.file_identities or ())
+    def __contains__(self, path: object) -> bool:
         is_vector_file = hash(path) in self.rollup.vector_file_sizes
         return is_vector_file or hash((path, None)) in self._identities
 
@@ -56,23 +59,21 @@ def measure_storage_use(
     metadata: Json,
     metadata_file_size: int,
     rollup: Rollup,
+    groups: Sequence[FileGroup],
+    unapplied: Sequence[UnappliedDeletes],
     storage: StorageFacts | None,
 ) -> StorageUse:
-    """What fills the storage of a table, whose current snapshot the ``rollup`` counts; ``storage`` is
-    the result of a listing.
+    """What fills the storage of a table, whose current snapshot the ``rollup`` counts; ``groups`` and
+    ``unapplied`` are its frozen counts, ``storage`` is the result of a listing.
 
     Reads the manifest lists of older snapshots, and the manifests that only these have, within
     :data:`LOOK_LIMITS`; what cannot be read is not counted.
     """
-    groups = rollup.groups()
-    unapplied = rollup.unapplied_deletes()
     files = None
     if rollup.file_identities is not None:
         # A list or a manifest that only older snapshots have may be gone.
         with contextlib.suppress(IcekitError):
-            files = read_snapshot_files(
-                source.read, metadata, CurrentFiles(rollup).__contains__, LOOK_LIMITS
-            )
+            files = read_snapshot_files(source.read, metadata, _CurrentPaths(rollup), LOOK_LIMITS)
     data_bytes = sum(group.size_in_bytes for group in groups if group.kind is Kind.DATA)
     delete_bytes = delete_file_bytes(groups, unapplied, sum(rollup.vector_file_sizes.values()))
     deleted_bytes = deleted_row_bytes(groups)
